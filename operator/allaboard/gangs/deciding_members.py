@@ -7,13 +7,16 @@ pods only if no pod waits.
 import heapq
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from allaboard.gangs.options import label_key, option_of
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.runs import Run, Source
 from allaboard.model.gang import Hold, RoleMinimums
 from allaboard.model.limits import ENDED
+from allaboard.model.options import OPTION_PREFIX
 from allaboard.model.pod import Pod, by_age
+from allaboard.model.topologies import TopologyWish, topology_wish
 
 
 def is_rollout(waiting: Sequence[Pod]) -> bool:
@@ -64,17 +67,29 @@ def first_of_each_options(alive: Sequence[Pod]) -> Sequence[Pod]:
     return tuple(first.values())
 
 
-def required_topology_of(group: PodGroup | None, alive: Sequence[Pod]) -> tuple[str, Hold | None]:
-    """Return the required topology that the PodGroup states for the whole gang, and a hold if a stated topology isn't a label key.
+def topology_of(group: PodGroup | None, alive: Sequence[Pod], default: str) -> tuple[TopologyWish, Hold | None]:
+    """Return the topology that is asked for the whole gang, and a hold if one that is stated is malformed.
 
-    The topology is empty if a pod states one: such a topology is for the members of that pod's role.
+    The pods of a role may require a topology, and segments, for their role; these aren't part of the result. The preferred level is the
+    pods', which must agree, else the PodGroup's, else ``default``. What the PodGroup requires is for the whole gang.
     """
+    preferred: dict[str, Pod] = {}
     for pod in alive:
-        if pod.option("required-topology") is not None:
-            _, hold = option_of("required-topology", label_key, None, (pod,), "")
+        for name, parse in (("topology", topology_wish), ("required-topology", label_key)):
+            found, hold = option_of(name, parse, None, (pod,), None)
             if hold:
-                return "", hold
-    return option_of("required-topology", label_key, group, (), "")
+                return TopologyWish(), hold
+            if isinstance(found, TopologyWish) and found.preferred:
+                preferred.setdefault(found.preferred, pod)
+    if len(preferred) > 1:
+        (first, one), (second, other) = list(preferred.items())[:2]
+        text = f"Annotations {OPTION_PREFIX}topology do not match: pod {other.name} says {second}, pod {one.name} says {first}"
+        return TopologyWish(), Hold("TopologyMismatch", text, other, f"metadata.annotations[{OPTION_PREFIX}topology]")
+    wish, hold = option_of("topology", topology_wish, group, (), TopologyWish())
+    required, required_hold = option_of("required-topology", label_key, group, (), "")
+    if hold or required_hold:
+        return TopologyWish(), hold or required_hold
+    return replace(wish, preferred=next(iter(preferred), "") or wish.preferred or default, required=wish.required or required), None
 
 
 def within_limit(members: Collection[Pod]) -> Collection[Pod]:

@@ -16,13 +16,13 @@ from allaboard.gangs.deciding_members import (
     first_of_each_options,
     is_rollout,
     priority_of,
-    required_topology_of,
+    topology_of,
     within_limit,
 )
 from allaboard.gangs.job_counts import JobCounts
 from allaboard.gangs.membership import Membership, membership_of
 from allaboard.gangs.namespace_priority import NamespacePriority
-from allaboard.gangs.options import choice_of, label_key, meaningless_option, of_group, one_of, option_of, role_minimums, walltime_of
+from allaboard.gangs.options import choice_of, meaningless_option, of_group, one_of, option_of, role_minimums, walltime_of
 from allaboard.gangs.owner_walltimes import OwnerWalltime
 from allaboard.gangs.owners import Owners
 from allaboard.gangs.podgroup import PodGroup
@@ -367,12 +367,11 @@ class GangRegistry:
         strategy, strategy_hold = option_of("strategy", one_of(allowed, "strategies"), group, distinct, self._defaults.strategy)
         undo, undo_hold = choice_of("undo", Undo, group, distinct, None)
         on_member_lost, lost_hold = choice_of("on-member-lost", OnMemberLost, group, distinct, OnMemberLost.HEAL)
-        topology, topology_hold = option_of("topology", label_key, group, distinct, self._defaults.topology)
-        required, required_hold = required_topology_of(group, distinct)
+        topology, topology_hold = topology_of(group, distinct, self._defaults.topology)
         minimums, minimums_hold = option_of("min-members", role_minimums, group, distinct, ())
         gpus, gpus_hold = of_group(group)
         walltime, walltime_hold = walltime_of(group, alive, distinct, self._owners.walltime_of)
-        holds = (walltime_hold, gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, required_hold, minimums_hold)
+        holds = (walltime_hold, gpus_hold, objective_hold, strategy_hold, lost_hold, undo_hold, topology_hold, minimums_hold)
         return Gang(
             key=key,
             min_member=minimum,
@@ -385,8 +384,9 @@ class GangRegistry:
             strategy=strategy,
             on_member_lost=on_member_lost,
             undo=undo,
-            topology=topology,
-            required_topology=required,
+            topology=topology.preferred,
+            required_topology=topology.required,
+            segment=(topology.segment, topology.segment_level),
             role_minimums=creatable_minimums(minimums, run),
             gpus=gpus,
             walltime=walltime,

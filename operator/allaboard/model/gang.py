@@ -19,6 +19,7 @@ from typing import NamedTuple
 from allaboard.model.constraints import GpuRequest
 from allaboard.model.pod import Pod
 from allaboard.model.requests import Requests
+from allaboard.model.topologies import TopologyWish, topology_wish
 from allaboard.model.walltime import UNKNOWN
 from allaboard.plugins import DEFAULT_STRATEGY
 
@@ -109,7 +110,10 @@ class Gang:
     ``uid`` is the UID of the PodGroup, or of the pod of a single-pod gang; empty without either.
     ``strategy`` is the name of the placement strategy. ``gpus`` is what the PodGroup asks of the GPUs of members that request GPUs.
     ``topology`` is the node label of which few values should be used; empty if none. ``required_topology`` is the node label whose value
-    all members must share; empty if none. ``levels`` has (name, node label) of each topology level that members ask for by name.
+    all members must share; empty if none. ``segment``: (number, node label): every so many members, by rank, must share a value of the
+    label; 0 if none. ``levels`` has (name, node label) of each topology level that members ask for by name.
+    A gang that asks for a topology gets neighbouring nodes by the ranks of its members. ``ordered_by`` are the node labels of all levels
+    that the cluster has, the farthest level first.
     ``min_resources`` are the amounts that the PodGroup requires to be free before the gang starts. ``walltime`` is the longest time in
     seconds that the gang will run, as its owner states it (``model.walltime``).
 
@@ -132,9 +136,11 @@ class Gang:
     undo: Undo | None = None
     topology: str = ""
     required_topology: str = ""
+    segment: tuple[int, str] = (0, "")
     role_minimums: RoleMinimums = ()
     gpus: GpuRequest | None = None
     levels: tuple[tuple[str, str], ...] = ()
+    ordered_by: tuple[str, ...] = ()
     min_resources: Requests = ()
     walltime: float = UNKNOWN
     hold: Hold | None = None
@@ -253,11 +259,28 @@ class Gang:
         meant = dict(self.levels)
         found: dict[tuple[str, str], list[Pod]] = {}
         for pod in self.alive:
-            own = pod.option("required-topology")
+            own = pod.option("required-topology") or wish_of(pod).required
             key = (meant.get(own, own), pod.role) if own else (self.required_topology, "")
             if key[0]:
                 found.setdefault(key, []).append(pod)
         return {key: tuple(members) for key, members in found.items()}
+
+    @property
+    def segments(self) -> Mapping[tuple[int, str, str], tuple[Pod, ...]]:
+        """Living members by rank, of which every so many must share a value of a node label, by (number, label, role).
+
+        The role is empty if the whole gang is divided.
+        """
+        if not self.segment[0] and not any(pod.options for pod in self.alive):
+            return {}  # the usual case
+        meant = dict(self.levels)
+        found: dict[tuple[int, str, str], list[Pod]] = {}
+        for pod in self.alive:
+            wish = wish_of(pod)
+            key = (wish.segment, meant.get(wish.segment_level, wish.segment_level), pod.role) if wish.segment else (*self.segment, "")
+            if key[0]:
+                found.setdefault(key, []).append(pod)
+        return {key: tuple(sorted(members, key=lambda pod: pod.rank)) for key, members in found.items()}
 
     @property
     def awaits_pods(self) -> bool:
@@ -310,3 +333,12 @@ class Gang:
     def is_partially_bound(self) -> bool:
         """Return whether the gang is partially bound: some members are bound, and members that it needs are missing."""
         return bool(self.bound) and self.missing > 0
+
+
+def wish_of(pod: Pod) -> TopologyWish:
+    """Return the topology that a pod asks for; that of a malformed option is empty, since it holds the gang."""
+    stated = pod.option("topology")
+    try:
+        return topology_wish(stated) if stated else TopologyWish()
+    except ValueError:
+        return TopologyWish()

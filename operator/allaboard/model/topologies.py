@@ -4,7 +4,12 @@ Clusters label the same level differently. A gang can ask for ``rack`` on any cl
 any node has. If any node has a label that is itself called ``rack``, this label is meant instead.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from allaboard.model.raw_fields import LABEL_KEY
 
 Levels = Mapping[str, tuple[str, ...]]
 
@@ -28,6 +33,59 @@ LEVELS: Levels = {
     "zone": ("topology.kubernetes.io/zone",),
     "region": ("topology.kubernetes.io/region",),
 }
+
+
+NEAREST_FIRST = tuple(LEVELS)
+"""The names of the levels, from the level nearest to a node to the farthest."""
+
+_LARGEST_SEGMENT = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyWish:
+    """The value of the option ``topology``. Each level is the name of a level or a node label; empty if it isn't stated.
+
+    ``preferred``: few domains of this level should be used. ``required``: all members must be in one domain of this level. Every
+    ``segment`` members, in the order of their ranks, must be in one domain of ``segment_level``.
+    """
+
+    preferred: str = ""
+    required: str = ""
+    segment: int = 0
+    segment_level: str = ""
+
+    @property
+    def levels(self) -> frozenset[str]:
+        """The levels that are stated."""
+        return frozenset({self.preferred, self.required, self.segment_level} - {""})
+
+
+@lru_cache(maxsize=4096)
+def topology_wish(value: str) -> TopologyWish:
+    """Return what ``value`` asks for: ``rack``, or ``required=block, preferred=rack, segment=4@rack``. Raises ``ValueError``."""
+    if "=" not in value:
+        return TopologyWish(preferred=_level(value))
+    found: dict[str, str] = {}
+    for part in value.split(","):
+        name, _, stated = (each.strip() for each in part.partition("="))
+        if name not in ("required", "preferred", "segment") or name in found:
+            raise ValueError(f"{value[:64]!r} is not of the form required=block, preferred=rack, segment=4@rack, each once")
+        found[name] = stated
+    wish = TopologyWish(
+        _level(found["preferred"]) if "preferred" in found else "", _level(found["required"]) if "required" in found else ""
+    )
+    if "segment" not in found:
+        return wish
+    size, _, level = found["segment"].partition("@")
+    if not re.fullmatch("[1-9][0-9]{0,3}", size) or int(size) > _LARGEST_SEGMENT:
+        raise ValueError(f"segment={found['segment'][:64]!r} is not of the form 4@rack: a number of members, and a level")
+    return TopologyWish(wish.preferred, wish.required, int(size), _level(level))
+
+
+def _level(value: str) -> str:
+    if not re.fullmatch(LABEL_KEY, value):
+        raise ValueError(f"{value[:64]!r} is not the key of a label")
+    return value
 
 
 def placeholder_label(name: str, levels: Levels) -> str:

@@ -1,12 +1,13 @@
 """Builds the problem of placing a gang, which a search solves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Gang, Objective
 from allaboard.model.packing import PACKING, Packing
+from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
 from allaboard.placement.contest.contest import Waiting
@@ -39,12 +40,13 @@ class Packings:
 def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilters, packing: Packing | FitScoring) -> Problem:
     """Return the problem of placing waiting members of ``gang``: ``minimum`` or more in all, and of each role as many as the role lacks."""
     return build_problem(
-        gang.candidates,
+        _ranked(gang),
         minimum,
         snapshot,
         objective=gang.objective,
         packing=packing,
         topology=gang.topology,
+        ordered_by=gang.ordered_by,
         rules=rules_of(gang),
         filters=filters,
     )
@@ -53,15 +55,21 @@ def problem_of(gang: Gang, minimum: int, snapshot: Snapshot, filters: NodeFilter
 def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packing: Packing | FitScoring) -> Draft:
     """Return a ``Draft``, from which a worker process builds the problem that ``problem_of`` returns."""
     return Draft(
-        pods=[DraftPod(pod.uid, pod.spec) for pod in gang.candidates],
+        pods=[DraftPod(pod.uid, pod.spec) for pod in _ranked(gang)],
         minimum=minimum,
         snapshot=replace(snapshot, nodes=()),
         nodes=packer.packed(snapshot.nodes),
         objective=gang.objective,
         packing=packing,
         topology=gang.topology,
+        ordered_by=gang.ordered_by,
         rules=rules_of(gang),
     )
+
+
+def _ranked(gang: Gang) -> Sequence[Pod]:
+    """Return the candidates, by rank if the gang asks for a topology."""
+    return sorted(gang.candidates, key=lambda pod: pod.rank) if gang.ordered_by else gang.candidates
 
 
 def size_of(gang: Gang, nodes: int) -> int:
@@ -76,10 +84,11 @@ def size_of(gang: Gang, nodes: int) -> int:
 def waiting_of(gang: Gang, seed: int) -> Waiting:
     """Return ``gang`` in the form for placing several gangs together."""
     return Waiting(
-        pods=gang.candidates,
+        pods=_ranked(gang),
         minimum=gang.least,
         seed=seed,
         objective=gang.objective,
         topology=gang.topology,
+        ordered_by=gang.ordered_by,
         rules=rules_of(gang),
     )

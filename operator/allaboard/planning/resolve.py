@@ -19,12 +19,13 @@ from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
 from allaboard.model.constraints import GpuRequest, NodeSelectorTerm, Requirement, SchedulingSpec
-from allaboard.model.gang import Gang, Hold
+from allaboard.model.gang import Gang, Hold, wish_of
 from allaboard.model.gpu_request import with_group
 from allaboard.model.limits import CLAIM_KINDS, GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
-from allaboard.model.topologies import LEVELS, Levels, labels_of, placeholder_label
+from allaboard.model.topologies import LEVELS, NEAREST_FIRST, Levels, labels_of, placeholder_label
 from allaboard.model.volumes import Attaches, Volume
+from allaboard.placement.rules.members import begun_segments
 from allaboard.planning.claims import with_chosen_volumes
 
 Terms = tuple[NodeSelectorTerm, ...]
@@ -32,6 +33,8 @@ _Known = tuple[Labels, Several]
 """The labels that a member has for certain, and the labels that differ between members with merged labels, each with all its values."""
 
 _NOTHING: _Known = ((), frozenset())
+
+_OF_NODES = 2  # the levels nvlink and host, which are within a rack
 
 
 def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels = LEVELS) -> Gang:
@@ -59,6 +62,8 @@ def resolve(gang: Gang, volumes: VolumeView, view: ClusterView, levels: Levels =
         return replace(gang, hold=gang.hold or Hold(reason, f"pod {error.pod.name}: {error}", error.pod, field))
     if excess := _excess(gang, candidates, specs):
         return replace(gang, hold=gang.hold or excess)
+    if mixed := _mixed_segment(gang, specs):
+        return replace(gang, hold=gang.hold or mixed)
     required = _required_domains(gang, view)
     if not required and not view.anti_affinity and all(specs[pod.uid] is pod.spec for pod in candidates):
         return gang  # the usual case
@@ -94,13 +99,25 @@ class _NotYetError(Exception):
 
 def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
     """Return ``gang`` with node labels in place of the names of topology levels."""
-    stated = {gang.topology, gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)} - {""}
+    wishes = [wish_of(pod) for pod in gang.alive if pod.options]
+    required = {gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)}
+    required |= {wish.required for wish in wishes}
+    # The level that is required is mostly the farthest, and that of segments the nearest.
+    stated = [*sorted(required), gang.topology, *sorted({wish.segment_level for wish in wishes}), gang.segment[1]]
+    stated = [name for name in dict.fromkeys(stated) if name]
     if not stated:
         return gang  # the usual case
-    labels = {name: view.label_of(labels_of(name, levels)) or placeholder_label(name, levels) for name in sorted(stated)}
-    meant = {name: label for name, label in labels.items() if label != name}
-    topology, required = (meant.get(name, name) for name in (gang.topology, gang.required_topology))
-    return replace(gang, topology=topology, required_topology=required, levels=tuple(meant.items())) if meant else gang
+    labels = {name: view.label_of(labels_of(name, levels)) or placeholder_label(name, levels) for name in stated}
+    far = [view.label_of(labels_of(name, levels)) for name in reversed(NEAREST_FIRST)]
+    ordered_by = [*far[:-_OF_NODES], *labels.values(), *far[-_OF_NODES:]]
+    return replace(
+        gang,
+        topology=labels.get(gang.topology, ""),
+        required_topology=labels.get(gang.required_topology, ""),
+        segment=(gang.segment[0], labels.get(gang.segment[1], "")),
+        levels=tuple((name, label) for name, label in sorted(labels.items()) if label != name),
+        ordered_by=tuple(dict.fromkeys(label for label in ordered_by if label and view.label_of((label,)))),
+    )
 
 
 def _resolved(candidates: Sequence[Pod], volumes: VolumeView, gpus: GpuRequest | None, view: ClusterView) -> Mapping[str, SchedulingSpec]:
@@ -182,6 +199,18 @@ def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingS
     return {**specs, **found} if found else specs
 
 
+def _mixed_segment(gang: Gang, specs: Mapping[str, SchedulingSpec]) -> Hold | None:
+    """Return a hold if the members that are divided into segments ask for different things; None if they don't."""
+    for members in gang.segments.values():
+        first: Pod | None = None
+        for pod in (each for each in members if each.uid in specs):
+            first = first or pod
+            if specs[pod.uid] is not specs[first.uid] and specs[pod.uid] != specs[first.uid]:
+                text = f"pods {first.name} and {pod.name} are of one segment, and must request the same; state segments for each role"
+                return Hold("MixedSegments", text, pod, "metadata.annotations[allaboard.dev/topology]")
+    return None
+
+
 def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec]) -> Hold | None:
     """Return a hold for the first limit that the gang exceeds; None if it exceeds none."""
     kinds: set[tuple[int, str, str]] = set()
@@ -232,7 +261,7 @@ def _merged(labels: Collection[Labels]) -> _Known:
 def _required_domains(gang: Gang, view: ClusterView) -> dict[str, tuple[Terms, ...]]:
     """Return for each member, by UID, the node terms that keep it in the domains that it must share with bound members."""
     found: dict[str, tuple[Terms, ...]] = {}
-    for (label, _), members in gang.together.items():
+    for label, members in (*((label, members) for (label, _), members in gang.together.items()), *begun_segments(gang)):
         nodes = (view.node(pod.node_name) for pod in members if pod.node_name)
         values = tuple(sorted({node.labels[label] for node in nodes if node is not None and label in node.labels}))
         if values:

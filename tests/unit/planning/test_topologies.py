@@ -12,7 +12,7 @@ from allaboard.model.node import Node
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
-from allaboard.model.topologies import LEVELS
+from allaboard.model.topologies import LEVELS, TopologyWish, topology_wish
 from allaboard.placement import NodeFilters, SearchSettings, search
 from allaboard.placement.rules.members import rules_of
 from allaboard.planning.gang_problem import problem_of
@@ -69,8 +69,84 @@ def test_a_level_may_be_a_node_label_of_that_name_or_be_defined_in_the_settings(
 def test_a_gang_without_topology_rules_is_returned_unchanged() -> None:
     gang = a_gang()
     assert resolve(gang, VolumeView(), a_view("rack")) is gang
-    named = a_gang(topology="rack")
-    assert resolve(named, VolumeView(), a_view("rack")) is named
+
+
+def test_nodes_are_ordered_by_all_levels_of_the_cluster_and_by_the_labels_that_the_gang_names() -> None:
+    view = ClusterView()
+    view.upsert_node(Node("n", "n", (), dict.fromkeys(("topology.kubernetes.io/zone", "row", "pod", "kubernetes.io/hostname"), "x")))
+    known = resolve(a_gang(required_topology="row", own_topology="segment=2@pod, preferred=zone"), VolumeView(), view)
+    assert known.ordered_by == ("topology.kubernetes.io/zone", "row", "pod", "kubernetes.io/hostname")
+    assert known.segments.keys() == {(2, "pod", "")}
+
+
+def segmented(*nodes: str, view: ClusterView) -> Gang:
+    """Return a gang of four indexed members in segments of two; members are bound to ``nodes``, empty for none."""
+    gang = a_gang(own_topology="segment=2@rack")
+    members = tuple(
+        replace(
+            pod, node_name=node, phase="Running" if node else "Pending", labels=(("batch.kubernetes.io/job-completion-index", str(rank)),)
+        )
+        for rank, (pod, node) in enumerate(zip(gang.members, nodes, strict=True))
+    )
+    for pod in members:
+        view.upsert_pod(pod)
+    return resolve(replace(gang, members=members[::-1]), VolumeView(), view)
+
+
+def test_members_are_divided_into_segments_by_rank_and_not_by_age() -> None:
+    view = a_view("rack")
+    known = segmented("", "", "", "", view=view)
+    [(key, members)] = known.segments.items()
+    assert key == (2, "rack", "")
+    assert [pod.name for pod in members] == ["p0", "p1", "p2", "p3"]
+    nodes = dict(search(problem_of(known, 4, view.snapshot(), NodeFilters(), PACKING), SearchSettings(), seed=1).assignments)
+    racks = [view.node(nodes[pod.uid]).labels["rack"] for pod in members]  # type: ignore[union-attr]
+    assert racks[0] == racks[1]
+    assert racks[2] == racks[3]
+
+
+def test_replacement_joins_the_bound_members_of_its_segment() -> None:
+    view = a_view("rack")
+    known = segmented("n1", "", "n2", "n2", view=view)
+    assert not rules_of(known).couplings
+    plan = search(problem_of(known, 1, view.snapshot(), NodeFilters(), PACKING), SearchSettings(), seed=1)
+    assert {view.node(name).labels["rack"] for _, name in plan.assignments} == {"b"}  # type: ignore[union-attr]
+
+
+def test_members_of_one_segment_that_request_different_things_hold_the_gang() -> None:
+    gang = a_gang(own_topology="segment=2@rack")
+    other = replace(gang.members[3], spec=SchedulingSpec((("cpu", 500), ("pods", 1))))
+    held = resolve(replace(gang, members=(*gang.members[:3], other)), VolumeView(), a_view("rack")).hold
+    assert held is not None
+    assert held.message == "pods p0 and p3 are of one segment, and must request the same; state segments for each role"
+
+
+@pytest.mark.parametrize(
+    ("value", "wish"),
+    [
+        ("rack", TopologyWish("rack")),
+        ("required=block, preferred=rack,segment=4@rack", TopologyWish("rack", "block", 4, "rack")),
+        ("segment=16@example.com/row", TopologyWish(segment=16, segment_level="example.com/row")),
+    ],
+)
+def test_topology_is_read(value: str, wish: TopologyWish) -> None:
+    assert topology_wish(value) == wish
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("a b", "is not the key of a label"),
+        ("require=rack", "is not of the form required=block, preferred=rack, segment=4@rack, each once"),
+        ("required=a,required=b", "each once"),
+        ("segment=0@rack", "is not of the form 4@rack"),
+        ("segment=4", "is not the key of a label"),
+        ("segment=4@", "is not the key of a label"),
+    ],
+)
+def test_malformed_topology_is_refused_with_the_reason(value: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        topology_wish(value)
 
 
 def test_a_level_whose_labels_no_node_has_is_reported_by_the_name_of_the_level() -> None:

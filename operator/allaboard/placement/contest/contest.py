@@ -18,7 +18,7 @@ from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
 from allaboard.model.quantities import LARGEST_AMOUNT
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.build import build_problem
+from allaboard.placement.problem.build import build_problem, node_order
 from allaboard.placement.problem.fragmentation import Fragmentation
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.problem.problem import Problem, Role, numbered
@@ -39,6 +39,7 @@ class Waiting:
     seed: int
     objective: Objective
     topology: str = ""
+    ordered_by: tuple[str, ...] = ()
     rules: Rules = NO_RULES
 
 
@@ -50,7 +51,8 @@ class Contender:
     gang's rules distinguish their pods. ``pods``: uids of the pods of each own role. ``count``: int64[own roles], number of these pods.
     ``gpus``: int64[own roles], thousandths of a GPU that one pod requests.
     ``share``: part of the free cpu or of the free memory that the minimum requests, whichever part is larger; 0 if any pod requests GPUs.
-    ``domains``: int64[nodes], topology domain of each node; None if the gang has no topology.
+    ``domains``: int64[nodes], topology domain of each node; None if the gang has no topology. ``order``: int64[nodes], the place of each
+    node in the topology (``Problem``).
     """
 
     roles: Integers
@@ -62,6 +64,7 @@ class Contender:
     share: float
     objective: Objective
     domains: Integers | None
+    order: Integers | None
     seed: int
 
     @property
@@ -171,6 +174,7 @@ def _contender(gang: Waiting, problem: Problem, role_of: Mapping[str, int], plac
         share=0.0 if any(gpus) else part * max((asked[name] / max(1, free[name]) for name in free), default=0.0),
         objective=gang.objective,
         domains=numbered(places.filters.domains(gang.topology, places.nodes)[rows]) if gang.topology else None,
+        order=node_order(gang.ordered_by, places.nodes, places.filters)[rows] if gang.ordered_by else None,
         seed=gang.seed,
     )
 
@@ -183,7 +187,8 @@ def problem_among_others(contest: Contest, gang: Contender, state: ContestState)
         Role(pods, problem.roles[role].requests, problem.roles[role].refusals)
         for pods, role in zip(gang.pods, gang.roles.tolist(), strict=True)
     )
-    return with_rules(replace(found, roles=roles, count=gang.count, minimum=gang.minimum, domains=gang.domains), gang.rule_arrays)
+    own = replace(found, roles=roles, count=gang.count, minimum=gang.minimum, domains=gang.domains, order=gang.order)
+    return with_rules(own, gang.rule_arrays)
 
 
 def problem_in_state(problem: Problem, state: ContestState, roles: Integers, rows: Integers, *, is_relative: bool = False) -> Problem:

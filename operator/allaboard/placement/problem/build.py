@@ -16,6 +16,7 @@ from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Objective
 from allaboard.model.gpu_sharing import SHARES
 from allaboard.model.gpus import is_gpu
+from allaboard.model.node import Node
 from allaboard.model.packing import BEST_FIT, PACKING, Packing
 from allaboard.model.reasons import Counted, Kind, Reason
 from allaboard.model.snapshot import Snapshot
@@ -46,6 +47,7 @@ def build_problem(
     objective: Objective,
     packing: Packing | FitScoring = PACKING,
     topology: str = "",
+    ordered_by: Sequence[str] = (),
     rules: Rules = NO_RULES,
     filters: NodeFilters | None = None,
 ) -> Problem:
@@ -53,6 +55,7 @@ def build_problem(
 
     ``packing`` scores how full a node is, or is the kube-scheduler profile that scores nodes. With the default packing, the objective
     ``fragmentation`` packs by best fit. ``topology`` is the label whose values are topology domains, of which a placement should use few.
+    Nodes are ordered by the labels ``ordered_by``. Pods of a role get nodes in this order, so pods that follow each other are neighbours.
     ``filters`` caches which nodes each spec may use; the cache is valid between calls with the same nodes.
     """
     filters = filters or NodeFilters()
@@ -147,6 +150,7 @@ def build_problem(
         dislike=_dislike(specs, snapshot, rows, weights, filters),
         fragmentation=fragmentation_of(specs, snapshot, rows, filters) if weights.fragmentation or weights.worth else None,
         domains=numbered(filters.domains(topology, snapshot.nodes)[rows]) if topology else None,
+        order=node_order(ordered_by, snapshot.nodes, filters)[rows] if ordered_by else None,
     )
     return with_rules(problem, rule_arrays.restricted_to(rows))
 
@@ -256,6 +260,14 @@ def _gpu_slots(snapshot: Snapshot) -> Integers | None:
         return None
     slots: Integers = np.maximum(snapshot.allocatable[:, column] - snapshot.used[:, column], 0)
     return slots
+
+
+def node_order(labels: Sequence[str], nodes: tuple[Node, ...], filters: NodeFilters) -> Integers:
+    """Return the place of each node: int64[nodes]. Nodes that have the first labels in common are next to each other."""
+    keys = [np.arange(len(nodes)), *(filters.domains(label, nodes, -1) for label in reversed(labels))]
+    places = np.empty(len(nodes), dtype=np.int64)
+    places[np.lexsort(keys)] = np.arange(len(nodes))
+    return places
 
 
 def _taken(snapshot: Snapshot, columns: tuple[str, ...], rows: Integers) -> Integers:

@@ -43,6 +43,7 @@ class Draft:
     objective: Objective
     packing: Packing | FitScoring
     topology: str
+    ordered_by: tuple[str, ...]
     rules: Rules
 
     def built(self) -> Problem:
@@ -55,6 +56,7 @@ class Draft:
             objective=self.objective,
             packing=self.packing,
             topology=self.topology,
+            ordered_by=self.ordered_by,
             rules=self.rules,
             filters=filters,
         )

@@ -104,6 +104,9 @@ class Problem:
 
     - ``dislike``: float64[roles, nodes], the part of a pod's cost that doesn't depend on other pods; ``None`` if it is 0 everywhere;
     - ``domains``: int64[nodes], the topology domain of each node, from 0, if a placement should use few domains; else ``None``.
+
+    ``order``: int64[nodes], the place of each node among its neighbours in the topology; pods that follow each other get nodes that do.
+    ``None`` for the order of names.
     """
 
     minimum: int
@@ -128,6 +131,7 @@ class Problem:
     dislike: Floats | None
     fragmentation: Fragmentation | None
     domains: Integers | None
+    order: Integers | None = None
     sums: tuple[tuple[tuple[int, ...], int], ...] = ()
     couplings: tuple[Coupling, ...] = ()
     attractions: tuple[Attraction, ...] = ()
@@ -232,6 +236,7 @@ class Problem:
             dislike=None if self.dislike is None else self.dislike.take(rows, axis=1),
             fragmentation=self.fragmentation.restricted_to(rows) if self.fragmentation else None,
             domains=None if self.domains is None else numbered(self.domains[rows]),
+            order=None if self.order is None else self.order[rows],
             couplings=tuple(each.restricted_to(rows) for each in self.couplings),
             attractions=tuple(each.restricted_to(rows) for each in self.attractions),
         )

@@ -14,6 +14,7 @@ from allaboard.placement.rules.apart import ApartRule
 from allaboard.placement.rules.attraction import AttractionRule
 from allaboard.placement.rules.coupling import CouplingRule
 from allaboard.placement.rules.near import NearRule
+from allaboard.placement.rules.segments import SegmentRule
 from allaboard.placement.rules.spread import SpreadRule
 from allaboard.placement.rules.together import TogetherRule
 
@@ -72,12 +73,31 @@ def rules_of(gang: Gang) -> Rules:
         parts=[(uids[role], min(number, len(uids[role])) if gang.settles else number) for role, number in lacking.items()],
         couplings=[
             *(TogetherRule(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()),
+            *_segmented(gang),
             *_kept_apart(gang.candidates),
             *_kept_near(gang.candidates),
             *_spread(gang.candidates),
         ],
         attractions=[*_attracted(gang.candidates)] if len(gang.candidates) > 1 else [],
     )
+
+
+def _segmented(gang: Gang) -> Iterator[SegmentRule]:
+    """Yield a rule for the segments of each size and label that have no bound member yet."""
+    for (size, label, _), members in gang.segments.items():
+        free = [pod.uid for part in _parts(members, size) if not any(pod.node_name for pod in part) for pod in part if pod.is_candidate]
+        if free:
+            yield SegmentRule(label, size, tuple(free))
+
+
+def _parts(members: Sequence[Pod], size: int) -> Iterator[Sequence[Pod]]:
+    return (members[first : first + size] for first in range(0, len(members), size))
+
+
+def begun_segments(gang: Gang) -> Iterator[tuple[str, Sequence[Pod]]]:
+    """Yield (label, members) of each segment with bound members: its other members must join these."""
+    for (size, label, _), members in gang.segments.items():
+        yield from ((label, part) for part in _parts(members, size) if any(pod.node_name for pod in part))
 
 
 def _kept_apart(candidates: Sequence[Pod]) -> Iterator[ApartRule]:

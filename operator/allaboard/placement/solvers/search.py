@@ -14,6 +14,7 @@ from allaboard.placement.problem.plan import Plan, SearchReport
 from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation, one_each
+from allaboard.placement.rules.segments import Segments
 from allaboard.placement.solvers import one_role
 from allaboard.placement.solvers.bounds import bounds_of, score_bound
 from allaboard.placement.solvers.budget import Budget
@@ -176,12 +177,16 @@ def _only_pod(problem: Problem, valuation: Valuation) -> Integers:
 def by_pod(problem: Problem, counts: Integers) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Return (pod uid, node name) of the assigned pods, and the uids of the unassigned pods.
 
-    Pods of a role are assigned in their order, to nodes by name.
+    Pods of a role are assigned in their order, to nodes by their places in the topology, else by name. The domain that has a part of a
+    segment comes last, since the pods of the last segment do.
     """
     assignments: list[tuple[str, str]] = []
     unplaced: list[str] = []
-    for role, slots in zip(problem.roles, counts, strict=True):
-        rows = np.repeat(np.arange(len(problem.nodes)), slots).tolist()
+    order = np.arange(len(problem.nodes)) if problem.order is None else np.argsort(problem.order)
+    segmented = {role: each for each in problem.couplings if isinstance(each, Segments) for role in each.roles}
+    for number, (role, slots) in enumerate(zip(problem.roles, counts, strict=True)):
+        mine = segmented[number].ordered(order, counts) if number in segmented else order
+        rows = np.repeat(mine, slots[mine]).tolist()
         assignments += [(uid, problem.nodes[row]) for uid, row in zip(role.pods, rows, strict=False)]
         unplaced += role.pods[len(rows) :]
     return tuple(assignments), tuple(unplaced)
