@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from allaboard.model.kueue import MANAGED, TOPOLOGY
 from allaboard.model.limits import CHARACTERS
 
 _VOLCANO, _KOORDINATOR, _KAI, _YUNIKORN, _KUEUE, _COSCHEDULING = "Volcano", "Koordinator", "KAI", "YuniKorn", "Kueue", "coscheduling"
@@ -58,7 +59,6 @@ class ForeignGangLabels(NamedTuple):
 
 
 _MINIMUM_LABELS = ("pod-group.scheduling.sigs.k8s.io/min-available", "pod-group.scheduling.x-k8s.io/min-available")
-_BY_KUEUE = ("kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset", "kueue.x-k8s.io/managed")
 
 _MINIMUM = "another minimum of members than the label min-available"
 _SAY_MINIMUM = "state one minimum, or remove it"
@@ -129,12 +129,8 @@ FOREIGN_GANG_LABELS: Mapping[str, ForeignLabel] = {
         _YUNIKORN, "a style of gang scheduling and its time-out", _ALL_OR_NONE
     ),
     # apis/kueue/v1beta2/topology_types.go; Kueue chooses the nodes of pods that it admits to a topology, and gates plain pods until then.
-    # Its groups of plain pods are read (``model.kueue``).
-    "kueue.x-k8s.io/podset-required-topology": ForeignLabel(_KUEUE, _NEAR, _SAY_NEAR, kept_by=_BY_KUEUE),
-    "kueue.x-k8s.io/podset-preferred-topology": ForeignLabel(_KUEUE, _NEAR_IF_POSSIBLE, _SAY_NEAR_IF_POSSIBLE, kept_by=_BY_KUEUE),
-    "kueue.x-k8s.io/podset-slice-required-topology": ForeignLabel(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_BY_KUEUE),
-    "kueue.x-k8s.io/podset-slice-size": ForeignLabel(_KUEUE, _SLICES, _SAY_SLICES, kept_by=_BY_KUEUE),
-    "kueue.x-k8s.io/podset-group-name": ForeignLabel(_KUEUE, "several sets of pods in one domain", _SAY_NEAR, kept_by=_BY_KUEUE),
+    # Its groups of plain pods, and the topologies that pods ask of it, are read (``model.kueue``).
+    "kueue.x-k8s.io/podset-group-name": ForeignLabel(_KUEUE, "several sets of pods in one domain", _SAY_NEAR, kept_by=MANAGED),
 }
 """Known labels and annotations, by name. The most informative come first: if an object has several, the first is reported."""
 
@@ -144,6 +140,7 @@ _HARMLESS = frozenset(
         "pod-group.scheduling.sigs.k8s.io/name",
         "scheduling.volcano.sh/queue-name",
         "gang.scheduling.koordinator.sh/timeout",  # a report of Koordinator's scheduler
+        *TOPOLOGY,
         "kueue.x-k8s.io/podset-unconstrained-topology",
     }
 )
@@ -157,7 +154,7 @@ _FAMILIES: Mapping[str, ForeignLabel] = {
     "kai.scheduler/topology": ForeignLabel(_KAI, _NEAR, _SAY_EITHER),
     "kai.scheduler/segment-": ForeignLabel(_KAI, _SLICES, _SAY_SLICES),
     "yunikorn.apache.org/task-group": ForeignLabel(_YUNIKORN, _TASKS, _SAY_TASKS),
-    "kueue.x-k8s.io/podset-": ForeignLabel(_KUEUE, _UNKNOWN, _NO_INSTEAD, kept_by=_BY_KUEUE),
+    "kueue.x-k8s.io/podset-": ForeignLabel(_KUEUE, _UNKNOWN, _NO_INSTEAD, kept_by=MANAGED),
 }
 """Prefixes of foreign labels. An unlisted label with such a prefix counts as a demand, since a later version of its scheduler may read it.
 """

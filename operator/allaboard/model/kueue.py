@@ -12,6 +12,14 @@ _PREFIX = "kueue.x-k8s.io/"
 
 NO_GROUP = ("", "")
 
+MANAGED = (f"{_PREFIX}workload", f"{_PREFIX}podset", f"{_PREFIX}managed")
+"""The labels and annotations of pods that Kueue manages."""
+
+_REQUIRED, _PREFERRED = f"{_PREFIX}podset-required-topology", f"{_PREFIX}podset-preferred-topology"
+_SLICES, _SLICE_SIZE = f"{_PREFIX}podset-slice-required-topology", f"{_PREFIX}podset-slice-size"
+TOPOLOGY = (_REQUIRED, _PREFERRED, _SLICES, _SLICE_SIZE)
+"""The annotations by which pods ask Kueue for a topology (apis/kueue/v1beta2/topology_types.go)."""
+
 
 def kueue_group_in(labels: Mapping[str, object], annotations: Mapping[str, object]) -> tuple[str, str]:
     """Return the name and the total count of a pod's group, as the pod states them; ``NO_GROUP`` for a pod in no group.
@@ -22,6 +30,18 @@ def kueue_group_in(labels: Mapping[str, object], annotations: Mapping[str, objec
     if annotations.get(_FAST_ADMISSION) == "true":
         return NO_GROUP
     return _text(annotations.get(GROUP_NAME)) or _text(labels.get(GROUP_NAME)), _text(annotations.get(GROUP_TOTAL))
+
+
+def topology_asked_of_kueue(labels: Mapping[str, object], annotations: Mapping[str, object]) -> str:
+    """Return what a pod asks of Kueue's topologies, as the option ``topology`` states it; empty if it asks for nothing.
+
+    Kueue chooses the nodes of the pods that it manages, so their annotations aren't read.
+    """
+    if any(name in labels or name in annotations for name in MANAGED):
+        return ""
+    required, preferred, level, size = (_text(annotations.get(name)) for name in TOPOLOGY)
+    parts = [("required", required), ("preferred", preferred), ("segment", f"{size}@{level}" if level or size else "")]
+    return ", ".join(f"{name}={value}" for name, value in parts if value)
 
 
 def is_named_by_kueue(names: Iterable[str]) -> bool:

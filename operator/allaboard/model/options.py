@@ -7,6 +7,7 @@ memory.
 from collections.abc import Mapping
 
 from allaboard.model.errors import MalformedError, shown
+from allaboard.model.kueue import topology_asked_of_kueue
 from allaboard.model.limits import CHARACTERS, OPTION_CHARACTERS, OverLimitError
 from allaboard.model.raw_fields import mapping
 
@@ -43,13 +44,14 @@ Options = tuple[tuple[str, str], ...]
 def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError | None]:
     """Return the options by name without the prefix, sorted, and the first error in an option, ``None`` without errors.
 
-    An option with an error is left out.
+    An option with an error is left out. A topology that a pod asks of Kueue counts as the option ``topology``, if no topology is stated.
     """
     annotations = mapping(metadata, "annotations", "metadata.")
     stated = [key for key in annotations if isinstance(key, str) and key.startswith(OPTION_PREFIX)]
     problem = _stated_as_label(metadata)
+    asked = topology_asked_of_kueue(mapping(metadata, "labels", "metadata."), annotations)
     if not stated:
-        return (), problem
+        return ((("topology", asked),) if asked else ()), problem
     names = {key.removeprefix(OPTION_PREFIX) for key in stated}
     found: list[tuple[str, str]] = []
     if unknown := min(names - KNOWN - OURS, default=""):
@@ -67,6 +69,8 @@ def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError 
         else:
             characters += len(value)
             found.append((name, value))
+    if asked and not {"topology", "required-topology"} & names:
+        found.append(("topology", asked))
     return tuple(sorted(found)), problem
 
 

@@ -120,7 +120,6 @@ def test_label_that_asks_another_scheduler_for_more_than_a_gang_holds_the_pod_ho
     [
         ("gang.scheduling.koordinator.sh/groups", "allaboard.dev/min-members"),
         ("yunikorn.apache.org/task-groups", "allaboard.dev/min-members: ps=1,worker=3"),
-        ("kueue.x-k8s.io/podset-required-topology", "allaboard.dev/required-topology"),
         ("kai.scheduler/topology-preferred-placement", "allaboard.dev/topology"),
         ("scheduling.volcano.sh/group-min-resources", "spec.minResources"),
     ],
@@ -151,9 +150,19 @@ def test_koordinators_strict_mode_is_accepted_and_its_other_mode_is_an_error() -
 
 @pytest.mark.parametrize("by", ["kueue.x-k8s.io/workload", "kueue.x-k8s.io/podset", "kueue.x-k8s.io/managed"])
 @pytest.mark.parametrize("labels", [{}, GANG], ids=["alone", "pair"])
-def test_kueue_topology_of_a_pod_that_kueue_manages_holds_no_gang(labels: dict[str, str], by: str) -> None:
-    membership = membership_of(annotated("rack", "kueue.x-k8s.io/podset-required-topology", by, **labels))
-    assert membership.error == ""
+def test_kueue_topology_of_a_pod_that_kueue_manages_is_left_to_kueue(labels: dict[str, str], by: str) -> None:
+    pod = annotated("rack", "kueue.x-k8s.io/podset-required-topology", by, **labels)
+    assert membership_of(pod).error == ""
+    assert pod.option("topology") is None
+
+
+def test_topology_that_a_pod_asks_of_kueue_counts_as_the_option() -> None:
+    asked = {"podset-required-topology": "block", "podset-slice-required-topology": "example.com/rack", "podset-slice-size": "4"}
+    pod = of_kueue(asked, **GANG)
+    assert membership_of(pod).error == ""
+    assert pod.option("topology") == "required=block, segment=4@example.com/rack"
+    stated = {**{f"{KUEUE}/{name}": value for name, value in asked.items()}, "allaboard.dev/topology": "rack"}
+    assert pod_from({"metadata": {"name": "p", "namespace": "ns", "annotations": stated}, "spec": {}}).option("topology") == "rack"
 
 
 def of_kueue(annotations: dict[str, str], **labels: str) -> Pod:

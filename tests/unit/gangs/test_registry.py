@@ -397,6 +397,27 @@ def test_required_topology_of_a_pod_applies_to_its_role_and_that_of_a_pod_group_
     assert list(whole.together) == [("zone", "")]
 
 
+def test_levels_and_segments_of_a_pod_apply_to_its_role_and_those_of_a_pod_group_to_all_members() -> None:
+    asked = (("topology", "required=block, preferred=rack, segment=2@rack"),)
+    gang = a_registry(worker("a", "ps"), *(worker(name, "worker", options=asked) for name in "bcd")).gang(KEY)
+    assert gang is not None
+    assert (gang.hold, gang.topology, gang.required_topology, gang.segment) == (None, "rack", "", (0, ""))
+    assert list(gang.together) == [("block", "worker")]
+    assert {key: len(members) for key, members in gang.segments.items()} == {(2, "rack", "worker"): 3}
+    registry = a_registry(a_pod("a", labels=(("scheduling.x-k8s.io/pod-group", "train"),)))
+    registry.observe_group(a_group(1, annotations={"allaboard.dev/topology": "required=zone, segment=4@rack"}))
+    whole = registry.gang(KEY)
+    assert whole is not None
+    assert (list(whole.together), list(whole.segments)) == ([("zone", "")], [(4, "rack", "")])
+
+
+def test_gang_whose_pods_prefer_different_topologies_is_held() -> None:
+    gang = a_registry(*(worker(name, "worker", options=(("topology", level),)) for name, level in (("a", "rack"), ("b", "zone")))).gang(KEY)
+    assert gang is not None
+    assert gang.hold is not None
+    assert gang.hold.message == "Annotations allaboard.dev/topology do not match: pod b says zone, pod a says rack"
+
+
 def test_gang_waits_for_the_pods_of_a_role_that_has_none() -> None:
     gang = a_registry(*(worker(name, "worker", options=(("min-members", "wroker=2,worker=1"),)) for name in "abcdef")).gang(KEY)
     assert gang is not None
