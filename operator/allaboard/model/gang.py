@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from allaboard.model.constraints import GpuRequest
 from allaboard.model.pod import Pod
+from allaboard.model.ranks import rank_of
 from allaboard.model.requests import Requests
 from allaboard.model.topologies import TopologyWish, topology_wish
 from allaboard.model.walltime import UNKNOWN
@@ -280,7 +281,7 @@ class Gang:
             key = (wish.segment, meant.get(wish.segment_level, wish.segment_level), pod.role) if wish.segment else (*self.segment, "")
             if key[0]:
                 found.setdefault(key, []).append(pod)
-        return {key: tuple(sorted(members, key=lambda pod: pod.rank)) for key, members in found.items()}
+        return {key: tuple(sorted(members, key=rank_of)) for key, members in found.items()}
 
     @property
     def awaits_pods(self) -> bool:

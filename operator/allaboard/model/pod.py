@@ -198,31 +198,9 @@ class Pod:
         """Return whether a batch Job of Kubernetes has created the pod."""
         return self.owner is not None and self.owner.is_batch_job
 
-    @property
-    def rank(self) -> tuple[int, ...]:
-        """The place of the pod among the members of its job, by the indexes that job controllers write; else by the number in its name."""
-        stated = dict(self.labels)
-        indexes = tuple(_number(stated.get(label, "")) for label in _INDEXES)
-        return indexes if any(index >= 0 for index in indexes) else (*indexes, _number(re.findall("[0-9]+|$", self.name)[0]))
-
     def option(self, key: str) -> str | None:
         """Return the value of the annotation ``allaboard.dev/<key>``, ``None`` without it."""
         return next((value for name, value in self.options if name == key), None) if self.options else None
-
-
-_INDEXES = (
-    "jobset.sigs.k8s.io/job-global-index",
-    "leaderworkerset.sigs.k8s.io/group-index",
-    "batch.kubernetes.io/job-completion-index",
-    "training.kubeflow.org/replica-index",
-    "apps.kubernetes.io/pod-index",
-    "leaderworkerset.sigs.k8s.io/worker-index",
-)
-"""The labels by which job controllers number their pods, from the outermost number to the innermost."""
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
 @lru_cache(maxsize=1024)

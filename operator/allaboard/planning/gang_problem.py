@@ -8,6 +8,7 @@ from allaboard.model.fit import FitScoring
 from allaboard.model.gang import Gang, Objective
 from allaboard.model.packing import PACKING, Packing
 from allaboard.model.pod import Pod
+from allaboard.model.ranks import rank_of
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem, build_problem
 from allaboard.placement.contest.contest import Waiting
@@ -69,7 +70,7 @@ def draft_of(gang: Gang, minimum: int, snapshot: Snapshot, packer: Packer, packi
 
 def _ranked(gang: Gang) -> Sequence[Pod]:
     """Return the candidates, by rank if the gang asks for a topology."""
-    return sorted(gang.candidates, key=lambda pod: pod.rank) if gang.ordered_by else gang.candidates
+    return sorted(gang.candidates, key=rank_of) if gang.ordered_by else gang.candidates
 
 
 def size_of(gang: Gang, nodes: int) -> int:
