@@ -60,6 +60,7 @@ class GangSpec:
     - ``least`` is the minimum of its last role; 0 for none.
     - ``gives_up``: it asks to be released when lost members can't be replaced in time.
     - ``shares_rack``: its members must share a rack: all of them if a PodGroup says so, otherwise those of each role.
+    - ``segment``: of a gang that shares racks, so many members must share one, in the order of their names; 0 for all of them.
     - ``percent`` is the part of one GPU that each member of the first role requests; 0 for whole GPUs.
     - ``submission`` numbers the submissions under one gang's name; the names of controllers and pods contain it.
     - ``owner`` is the UID of the job operator's object that controls its pods; empty without one.
@@ -86,6 +87,7 @@ class GangSpec:
     least: int = 0
     gives_up: bool = False
     shares_rack: bool = False
+    segment: int = 0
     percent: int = 0
     submission: int = 0
     owner: str = ""
@@ -177,7 +179,7 @@ def manifests(spec: GangSpec) -> list[Body]:
     if spec.has_group:
         metadata: Body = {"name": spec.name, "namespace": spec.namespace}
         if spec.shares_rack:
-            metadata["annotations"] = {TOGETHER: RACK}
+            metadata["annotations"] = _near(spec)
         found.append({"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": metadata, "spec": {"minMember": spec.minimum}})
     if spec.is_named:
         found += [claim_of(spec, name) for name in spec.bare_names if spec.storage_class]
@@ -210,6 +212,11 @@ def _workload(spec: GangSpec, role: Role) -> Body:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}
 
 
+def _near(spec: GangSpec) -> dict[str, str]:
+    """Return the option that asks for members in one rack."""
+    return {"allaboard.dev/topology": f"segment={spec.segment}@{RACK}"} if spec.segment else {TOGETHER: RACK}
+
+
 def _template(spec: GangSpec, role: Role) -> Body:
     labels = {POD_GROUP_LABEL: spec.name} if spec.has_group else {NAME: spec.name, MINIMUM: str(spec.minimum)}
     if spec.is_single:
@@ -224,7 +231,7 @@ def _template(spec: GangSpec, role: Role) -> Body:
     if spec.least:
         options |= {ROLE: role.name or "first", "allaboard.dev/min-members": f"{spec.roles[-1].name}={spec.least}"}
     if spec.shares_rack and not spec.has_group:
-        options[TOGETHER] = RACK
+        options |= _near(spec)
     metadata: Body = {"labels": {**labels, "app": app_of(spec, role)}, "annotations": options}
     gpus = {"nvidia.com/gpu": str(role.gpus)} if role.gpus else {}
     if spec.percent and not role.name:

@@ -10,7 +10,7 @@ numbers of a ``Gang``, such as ``missing``, count members only, unless their doc
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from allaboard.model.constraints import GpuRequest
 from allaboard.model.pod import Pod
-from allaboard.model.ranks import rank_of
+from allaboard.model.ranks import segments_of
 from allaboard.model.requests import Requests
 from allaboard.model.topologies import TopologyWish, topology_wish
 from allaboard.model.walltime import UNKNOWN
@@ -267,21 +267,22 @@ class Gang:
         return {key: tuple(members) for key, members in found.items()}
 
     @property
-    def segments(self) -> Mapping[tuple[int, str, str], tuple[Pod, ...]]:
-        """Living members by rank, of which every so many must share a value of a node label, by (number, label, role).
+    def segments(self) -> Mapping[tuple[int, str, str], Sequence[Sequence[Pod]]]:
+        """The segments of the living members, by (size, node label, role): the members of a segment must share a value of the label.
 
-        The role is empty if the whole gang is divided.
+        The role is empty if the whole gang is divided. Members are divided by rank. Members that have ended keep their places, unless
+        others have their ranks.
         """
         if not self.segment[0] and not any(pod.options for pod in self.alive):
             return {}  # the usual case
         meant = dict(self.levels)
         found: dict[tuple[int, str, str], list[Pod]] = {}
-        for pod in self.alive:
+        for pod in self.members:
             wish = wish_of(pod)
             key = (wish.segment, meant.get(wish.segment_level, wish.segment_level), pod.role) if wish.segment else (*self.segment, "")
             if key[0]:
                 found.setdefault(key, []).append(pod)
-        return {key: tuple(sorted(members, key=rank_of)) for key, members in found.items()}
+        return {key: segments_of(members, key[0]) for key, members in found.items()}
 
     @property
     def awaits_pods(self) -> bool:

@@ -201,9 +201,9 @@ def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingS
 
 def _mixed_segment(gang: Gang, specs: Mapping[str, SchedulingSpec]) -> Hold | None:
     """Return a hold if the members that are divided into segments ask for different things; None if they don't."""
-    for members in gang.segments.values():
+    for segments in gang.segments.values():
         first: Pod | None = None
-        for pod in (each for each in members if each.uid in specs):
+        for pod in (each for segment in segments for each in segment if each.uid in specs):
             first = first or pod
             if specs[pod.uid] is not specs[first.uid] and specs[pod.uid] != specs[first.uid]:
                 text = f"pods {first.name} and {pod.name} are of one segment, and must request the same; state segments for each role"
@@ -218,7 +218,8 @@ def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, Schedulin
         topology = pod.option("required-topology") or ""
         kinds.add((id(specs[pod.uid]), pod.role if topology or gang.role_minimums else "", topology))
     rules = sum(spec.rules for spec in {id(spec): spec for spec in specs.values()}.values())
-    found = ((KINDS, len(kinds)), (GANG_REQUIREMENTS, rules), (TOPOLOGIES, len({kind[1:] for kind in kinds})))
+    small = sum(len(segment) < size for (size, _, _), segments in gang.segments.items() for segment in segments)
+    found = ((KINDS, len(kinds)), (GANG_REQUIREMENTS, rules), (TOPOLOGIES, len({kind[1:] for kind in kinds}) + small))
     return next((over_limit(gang.key, limit, number) for limit, number in found if number > limit.most), None)
 
 

@@ -52,6 +52,35 @@ def racks_in_two_tries() -> None:
         end(world)
 
 
+def segments() -> None:
+    """A gang is divided into segments of two, and each rack has capacity for three members: the gang waits."""
+    for has_group in (False, True):
+        with quiet_world() as world:
+            for node in (1, 2):
+                world.bind_foreign(node, 4)
+            world.add(GangSpec("gang", "recreated", size=6, minimum=6, cpu=4, shares_rack=True, segment=2, has_group=has_group))
+            world.advance(20)
+            world.judge.check()
+            end(world)
+
+
+def segment_of_the_others() -> None:
+    """A member of a gang with segments is lost, and its replacement fits only in the rack that isn't its segment's."""
+    with quiet_world() as world:
+        world.bind_foreign(0, 4)
+        gang = GangSpec("gang", "recreated", size=6, minimum=6, cpu=4, shares_rack=True, segment=2)
+        world.add(gang)
+        world.advance(5)
+        for node in (2, 3):
+            world.cordon(node, is_cordoned=True)
+        world.remove_foreign()
+        there = (pod["metadata"]["name"] for pod in world.sandbox.list("pods") if pod["spec"].get("nodeName") in ("node-2", "node-3"))
+        world.delete_member(gang, int(min(there).rpartition("-")[2]), grace=0)
+        world.advance(30)
+        world.judge.check()
+        end(world)
+
+
 def _add_storage(world: World, provisioner: str, *nodes: str) -> None:
     """Add a storage class that waits for nodes, and a free local volume on each of ``nodes``."""
     world.sandbox.create(waiting_class("fast", provisioner))

@@ -18,7 +18,12 @@ A scheduler may never see such a gang whole: its last bind was in flight, or a k
 
 
 def rack_group(spec: GangSpec, pod: Body) -> str:
-    """Return what the pods that must share a rack have in common: the gang if its PodGroup asks for the rack, else the role."""
+    """Return what the pods that must share a rack have in common: the gang if its PodGroup asks for the rack, else the role.
+
+    In a gang with segments it is the segment, by the number in the pod's name.
+    """
+    if spec.segment:
+        return str(int(str(pod["metadata"]["name"]).rpartition("-")[2]) // spec.segment)
     return "" if spec.has_group else role_of(pod)
 
 

@@ -34,6 +34,18 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "segments are ignored",
+        "segments",
+        "topology",
+        (Edit("_segmented", "len(uids) == size", "False"),),
+    ),
+    Mutant(
+        "the replacement of a member leaves its segment",
+        "segment_of_the_others",
+        "topology",
+        (Edit("begun_segments", "any(pod.node_name for pod in segment)", "False"),),
+    ),
+    Mutant(
         "members are bound before their volumes",
         "volumes_that_are_provisioned",
         "volume",

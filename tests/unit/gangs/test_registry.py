@@ -403,7 +403,7 @@ def test_levels_and_segments_of_a_pod_apply_to_its_role_and_those_of_a_pod_group
     assert gang is not None
     assert (gang.hold, gang.topology, gang.required_topology, gang.segment) == (None, "rack", "", (0, ""))
     assert list(gang.together) == [("block", "worker")]
-    assert {key: len(members) for key, members in gang.segments.items()} == {(2, "rack", "worker"): 3}
+    assert {key: [len(each) for each in segments] for key, segments in gang.segments.items()} == {(2, "rack", "worker"): [2, 1]}
     registry = a_registry(a_pod("a", labels=(("scheduling.x-k8s.io/pod-group", "train"),)))
     registry.observe_group(a_group(1, annotations={"allaboard.dev/topology": "required=zone, segment=4@rack"}))
     whole = registry.gang(KEY)

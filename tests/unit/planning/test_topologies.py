@@ -96,11 +96,11 @@ def segmented(*nodes: str, view: ClusterView) -> Gang:
 def test_members_are_divided_into_segments_by_rank_and_not_by_age() -> None:
     view = a_view("rack")
     known = segmented("", "", "", "", view=view)
-    [(key, members)] = known.segments.items()
+    [(key, segments)] = known.segments.items()
     assert key == (2, "rack", "")
-    assert [pod.name for pod in members] == ["p0", "p1", "p2", "p3"]
+    assert [[pod.name for pod in segment] for segment in segments] == [["p0", "p1"], ["p2", "p3"]]
     nodes = dict(search(problem_of(known, 4, view.snapshot(), NodeFilters(), PACKING), SearchSettings(), seed=1).assignments)
-    racks = [view.node(nodes[pod.uid]).labels["rack"] for pod in members]  # type: ignore[union-attr]
+    racks = [view.node(nodes[pod.uid]).labels["rack"] for segment in segments for pod in segment]  # type: ignore[union-attr]
     assert racks[0] == racks[1]
     assert racks[2] == racks[3]
 
@@ -111,6 +111,14 @@ def test_replacement_joins_the_bound_members_of_its_segment() -> None:
     assert not rules_of(known).couplings
     plan = search(problem_of(known, 1, view.snapshot(), NodeFilters(), PACKING), SearchSettings(), seed=1)
     assert {view.node(name).labels["rack"] for _, name in plan.assignments} == {"b"}  # type: ignore[union-attr]
+
+
+def test_members_that_have_ended_keep_their_places_in_the_segments() -> None:
+    view = a_view("rack")
+    known = segmented("", "", "", "", view=view)
+    ended = [replace(pod, phase="Succeeded", node_name="n0") if pod.name == "p1" else pod for pod in known.members]
+    [segments] = replace(known, members=tuple(ended)).segments.values()
+    assert [[pod.name for pod in segment] for segment in segments] == [["p0"], ["p2", "p3"]]
 
 
 def test_members_of_one_segment_that_request_different_things_hold_the_gang() -> None:

@@ -82,22 +82,20 @@ def rules_of(gang: Gang) -> Rules:
     )
 
 
-def _segmented(gang: Gang) -> Iterator[SegmentRule]:
-    """Yield a rule for the segments of each size and label that have no bound member yet."""
-    for (size, label, _), members in gang.segments.items():
-        free = [pod.uid for part in _parts(members, size) if not any(pod.node_name for pod in part) for pod in part if pod.is_candidate]
-        if free:
-            yield SegmentRule(label, size, tuple(free))
-
-
-def _parts(members: Sequence[Pod], size: int) -> Iterator[Sequence[Pod]]:
-    return (members[first : first + size] for first in range(0, len(members), size))
+def _segmented(gang: Gang) -> Iterator[CouplingRule]:
+    """Yield the rules for segments that have no bound member yet: one for all whole segments, and one for each smaller segment."""
+    for (size, label, _), segments in gang.segments.items():
+        free = [segment for segment in segments if not any(pod.node_name for pod in segment)]
+        waiting = [[pod.uid for pod in segment if pod.is_candidate] for segment in free]
+        if whole := [uid for uids in waiting if len(uids) == size for uid in uids]:
+            yield SegmentRule(label, size, tuple(whole))
+        yield from (TogetherRule(label, set(uids)) for uids in waiting if 1 < len(uids) < size)
 
 
 def begun_segments(gang: Gang) -> Iterator[tuple[str, Sequence[Pod]]]:
     """Yield (label, members) of each segment with bound members: its other members must join these."""
-    for (size, label, _), members in gang.segments.items():
-        yield from ((label, part) for part in _parts(members, size) if any(pod.node_name for pod in part))
+    for (_, label, _), segments in gang.segments.items():
+        yield from ((label, segment) for segment in segments if any(pod.node_name for pod in segment))
 
 
 def _kept_apart(candidates: Sequence[Pod]) -> Iterator[ApartRule]:
