@@ -266,7 +266,7 @@ class Gang:
                 found.setdefault(key, []).append(pod)
         return {key: tuple(members) for key, members in found.items()}
 
-    @property
+    @cached_property
     def segments(self) -> Mapping[tuple[int, str, str], Sequence[Sequence[Pod]]]:
         """The segments of the living members, by (size, node label, role): the members of a segment must share a value of the label.
 

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     SPREAD = "spread"  # Too many pods are there that the pod's topology spread counts; ``subject`` is the label.
     UNLABELLED_SPREAD = "unlabelled spread"  # The node has no label ``subject`` by which the pod is spread.
     APART = "apart"  # The node is not in the domain of the bound members.
+    SEGMENTS = "segments"  # The node's domain can't take a whole segment of members.
     TOPOLOGY = "topology"  # The node's domain can't take all members that must share one.
     UNLABELLED = "unlabelled"  # The node has no label ``subject``.
     PORTS = "ports"

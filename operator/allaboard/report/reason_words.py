@@ -22,6 +22,7 @@ _REASONS = {
     Kind.UNLABELLED_SPREAD: "node(s) didn't match pod topology spread constraints (missing required label)",
     Kind.APART: "node(s) weren't in the domain of the members that are bound",
     Kind.TOPOLOGY: "node(s) were in no topology domain that fits all members that must share one",
+    Kind.SEGMENTS: "node(s) were in no topology domain that fits a segment of members",
     Kind.UNLABELLED: "node(s) had no label {subject}",
     Kind.PORTS: "node(s) didn't have free ports for the requested pod ports",
     Kind.ATTACHMENTS: "node(s) exceed max volume count",
@@ -46,6 +47,7 @@ nodevolumelimits, volumerestrictions, volumezone, dynamicresources).
 
 _RULES = {
     Kind.TOPOLOGY: "the rule that members share one {subject}",
+    Kind.SEGMENTS: "the segments of its members by {subject}",
     Kind.ANTI_AFFINITY: "the anti-affinity of its members by {subject}",
     Kind.POD_AFFINITY: "the affinity of its members by {subject}",
     Kind.SPREAD: "the topology spread of its members by {subject}",
@@ -56,6 +58,7 @@ _RULES = {
 
 _BROKEN = {
     Kind.TOPOLOGY: "members would not share one {subject}: {value}",
+    Kind.SEGMENTS: "members of one segment would not share one {subject}: {value}",
     Kind.ANTI_AFFINITY: "members that anti-affinity keeps apart would share the {subject} {value}",
     Kind.POD_AFFINITY: "members would be in the {subject} {value} without a pod that their affinity selects",
     Kind.SPREAD: "the topology spread of members by {subject} would be exceeded: {value}",

@@ -34,6 +34,7 @@ LATE_FILTERS = (
     ((Kind.RESOURCE_CLAIM,),),
     ((Kind.APART,),),
     ((Kind.TOPOLOGY,),),
+    ((Kind.SEGMENTS,),),
 )
 """The order in which nodes are refused once they have enough capacity: that of kube-scheduler's plugins, and ours at the end.
 

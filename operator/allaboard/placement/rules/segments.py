@@ -28,7 +28,7 @@ class SegmentRule:
     @property
     def reason(self) -> Reason:
         """The rule as a reason."""
-        return Reason(Kind.TOPOLOGY, self.label)
+        return Reason(Kind.SEGMENTS, self.label)
 
     @property
     def sets(self) -> Sequence[Collection[str]]:
@@ -41,7 +41,7 @@ class SegmentRule:
         for first in range(0, len(placed), self.size):
             values = {assigned[uid].labels.get(self.label) for uid in placed[first : first + self.size]}
             if len(values) > 1 or None in values:
-                yield Reason(Kind.TOPOLOGY, self.label, ", ".join(sorted(value or "none" for value in values)))
+                yield Reason(Kind.SEGMENTS, self.label, ", ".join(sorted(value or "none" for value in values)))
                 return
 
     def arrays(self, roles_of: RolesOf, places: Places) -> "Segments | None":
@@ -65,7 +65,7 @@ class Segments:
     @property
     def reason(self) -> Reason:
         """The reason for a node that the rule doesn't allow to one more pod."""
-        return Reason(Kind.TOPOLOGY)
+        return Reason(Kind.SEGMENTS)
 
     @property
     def classes(self) -> Integers:
