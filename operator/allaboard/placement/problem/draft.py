@@ -43,8 +43,8 @@ class Draft:
     objective: Objective
     packing: Packing | FitScoring
     topology: str
-    ordered_by: tuple[str, ...]
     rules: Rules
+    ordered_by: tuple[str, ...] = ()
 
     def built(self) -> Problem:
         """Return the problem that is built from the draft."""
