@@ -5,6 +5,8 @@ from typing import Any
 
 import yaml
 
+from allaboard_sandbox import ApiError
+
 from .cluster import Body, Cluster
 
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
@@ -130,7 +132,10 @@ def answer(cluster: Cluster, request: Body, **conditions: Any) -> None:
 
 
 def provision(cluster: Cluster, request: Body, *, cpu: str = "4", prefix: str = "added") -> int:
-    """Add a node for each pod of a request, and answer that it is provisioned. Return the number of nodes."""
+    """Add a node for each pod of a request, and answer that it is provisioned. Return the number of nodes.
+
+    The gang may start as soon as there are nodes, and then its request is deleted before the answer.
+    """
     spec, namespace = request["spec"], request["metadata"]["namespace"]
     answer(cluster, request, Accepted="accepted")
     count = 0
@@ -140,5 +145,9 @@ def provision(cluster: Cluster, request: Body, *, cpu: str = "4", prefix: str = 
         count += pod_set["count"]
     for number in range(count):
         cluster.add_node(f"{prefix}-{number}", cpu=cpu)
-    answer(cluster, request, Accepted="accepted", Provisioned="capacity is provisioned")
+    try:
+        answer(cluster, request, Accepted="accepted", Provisioned="capacity is provisioned")
+    except ApiError as error:
+        if error.status != 404:
+            raise
     return count

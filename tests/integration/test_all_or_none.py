@@ -500,8 +500,8 @@ async def test_each_role_with_its_own_minimum_starts_within_one_rack(cluster: Cl
     await cluster.wait_for(lambda s: len(bound(s, "racks-trainer")) == 5 and len(bound(s, "racks-rollout")) >= 2)
     rack_of = {node["metadata"]["name"]: node["metadata"]["labels"][rack] for node in cluster.list("nodes")}
     for role in ("trainer", "rollout"):
-        nodes = [pod["spec"]["nodeName"] for pod in cluster.list("pods") if pod["metadata"]["name"].startswith(f"racks-{role}")]
-        assert len({rack_of[node] for node in nodes}) == 1
+        nodes = [pod["spec"].get("nodeName") for pod in cluster.list("pods") if pod["metadata"]["name"].startswith(f"racks-{role}")]
+        assert len({rack_of[node] for node in nodes if node}) == 1  # members beyond the minimum may still wait
     # The replacement of a lost trainer is placed in the rack of the other trainers.
     lost = bound(cluster, "racks-trainer")[0]
     cluster.delete("pods", lost, grace=0)
