@@ -153,6 +153,7 @@ def placed_by_kube_scheduler(api: Api, zones: Mapping[str, str], pods: Sequence[
     for name, zone in zones.items():
         node = api.request("GET", f"/api/v1/nodes/{name}")
         node["metadata"]["labels"]["zone"] = zone
+        node["spec"] = {**node["spec"], "taints": []}  # the API server taints a new node as not ready
         api.request("PUT", f"/api/v1/nodes/{name}", node)
     group = {"metadata": {"name": "gang"}, "spec": {"schedulingPolicy": {"gang": {"minCount": len(pods)}}}}
     api.request("POST", _GROUPS, group)
