@@ -22,6 +22,7 @@ _EXEMPT = {
 
 
 @pytest.mark.skipif(existing.is_wanted() or releases.is_stated(), reason="the cases are those of the newest release")
+@pytest.mark.timeout(1500)  # Go may have to compile most of kube-scheduler at first
 def test_cases_of_kube_schedulers_unit_tests_have_the_same_answers_here(tmp_path: Path) -> None:
     cases = printed_cases(tmp_path)
     exempted = Counter(filter(None, map(exempt, cases)))
