@@ -5,14 +5,14 @@ members (``CouplingRule``), and a class of arrays (``Coupling``). The two are wr
 arrays is found before a bind.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
-from allaboard.model.reasons import Reason
+from allaboard.model.reasons import Kind, Reason
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 RolesOf = Callable[[Collection[str]], tuple[int, ...]]
@@ -99,6 +99,38 @@ class Coupling(Protocol):
         Return the largest value of each of these variables: float64[variables]. ``needed``: int64[roles], how many pods of each role must
         be placed. None if the rows show that these can't be placed.
         """
+
+
+def values_of(nodes: Iterable[Node], label: str) -> str:
+    """Return in words the values of ``label`` that ``nodes`` have; empty if all have the same one. A node without the label has none."""
+    values = {node.labels.get(label) for node in nodes}
+    return ", ".join(sorted(value or "none" for value in values)) if len(values) > 1 or None in values else ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithinDomains:
+    """The part of a coupling that is the same for all rules that keep the pods of ``roles`` within domains of a topology level.
+
+    ``domains``: int64[nodes], the domain of each node by the node label ``label``, -1 for a node without it.
+    """
+
+    label: str
+    roles: tuple[int, ...]
+    domains: Integers
+
+    @property
+    def classes(self) -> Integers:
+        """The domains: int64[nodes]."""
+        return self.domains
+
+    @property
+    def excluded(self) -> Mapping[int, tuple[Mask, Reason]]:
+        """The nodes without a domain, for each role."""
+        return dict.fromkeys(self.roles, (self.domains < 0, Reason(Kind.UNLABELLED, self.label)))
+
+    def restricted_to(self, rows: Integers) -> Self:
+        """Return the rule on some of the nodes, given by position."""
+        return replace(self, domains=self.domains[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

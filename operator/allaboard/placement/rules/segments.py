@@ -6,14 +6,14 @@ members that isn't a multiple of the segment's size. Ranks are then given to the
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.node import Node
 from allaboard.model.reasons import Kind, Reason
-from allaboard.placement.rules.coupling import Places, RolesOf
+from allaboard.placement.rules.coupling import Places, RolesOf, WithinDomains, values_of
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 
@@ -39,47 +39,26 @@ class SegmentRule:
         """Yield a reason for the first segment of placed members that isn't within one domain."""
         placed = [uid for uid in self.members if uid in assigned]
         for first in range(0, len(placed), self.size):
-            values = {assigned[uid].labels.get(self.label) for uid in placed[first : first + self.size]}
-            if len(values) > 1 or None in values:
-                yield Reason(Kind.SEGMENTS, self.label, ", ".join(sorted(value or "none" for value in values)))
+            if values := values_of((assigned[uid] for uid in placed[first : first + self.size]), self.label):
+                yield Reason(Kind.SEGMENTS, self.label, values)
                 return
 
     def arrays(self, roles_of: RolesOf, places: Places) -> "Segments | None":
         """Return the rule by roles and nodes; None if it concerns none of the roles."""
         roles = roles_of(frozenset(self.members))
-        return Segments(self.label, self.size, roles, places.domains(self.label)) if roles else None
+        return Segments(self.label, roles, places.domains(self.label), self.size) if roles else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Segments:
-    """At most one domain has a number of pods of ``roles`` that isn't a multiple of ``size``.
+class Segments(WithinDomains):
+    """At most one domain has a number of pods of ``roles`` that isn't a multiple of ``size``."""
 
-    ``domains``: int64[nodes], the domain of each node by ``label``, -1 for a node without the label.
-    """
-
-    label: str
     size: int
-    roles: tuple[int, ...]
-    domains: Integers
 
     @property
     def reason(self) -> Reason:
         """The reason for a node that the rule doesn't allow to one more pod."""
         return Reason(Kind.SEGMENTS)
-
-    @property
-    def classes(self) -> Integers:
-        """The domains: int64[nodes]."""
-        return self.domains
-
-    @property
-    def excluded(self) -> Mapping[int, tuple[Mask, Reason]]:
-        """The nodes without a domain, for each role."""
-        return dict.fromkeys(self.roles, (self.domains < 0, Reason(Kind.UNLABELLED, self.label)))
-
-    def restricted_to(self, rows: Integers) -> "Segments":
-        """Return the rule on some of the nodes, given by position."""
-        return replace(self, domains=self.domains[rows])
 
     def _left_over(self, counts: Integers) -> Mapping[int, int]:
         """Return the domains whose number of pods isn't a multiple of the size, each with what is left over."""

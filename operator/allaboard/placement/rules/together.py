@@ -1,14 +1,14 @@
 """Required topology: some members must be within one domain, such as one rack."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.node import Node
 from allaboard.model.reasons import Kind, Reason
-from allaboard.placement.rules.coupling import Places, RolesOf
+from allaboard.placement.rules.coupling import Places, RolesOf, WithinDomains, values_of
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
 
@@ -31,9 +31,8 @@ class TogetherRule:
 
     def broken(self, assigned: Mapping[str, Node], nodes: Sequence[Node]) -> Iterator[Reason]:
         """Yield a reason if members are on nodes with several values of the label, or without the label."""
-        values = {node.labels.get(self.label) for uid, node in assigned.items() if uid in self.members}
-        if len(values) > 1 or None in values:
-            yield Reason(Kind.TOPOLOGY, self.label, ", ".join(sorted(value or "none" for value in values)))
+        if values := values_of((node for uid, node in assigned.items() if uid in self.members), self.label):
+            yield Reason(Kind.TOPOLOGY, self.label, values)
 
     def arrays(self, roles_of: RolesOf, places: Places) -> "Together | None":
         """Return the rule by roles and nodes; None if it concerns none of the roles."""
@@ -42,35 +41,13 @@ class TogetherRule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Together:
-    """Roles that must all be placed within one topology domain, such as one rack.
-
-    The nodes of a domain have the same value of ``label``. ``domains``: int64[nodes], the domain of each node, -1 for a node without the
-    label.
-    """
-
-    label: str
-    roles: tuple[int, ...]
-    domains: Integers
+class Together(WithinDomains):
+    """Roles that must all be placed within one topology domain, such as one rack."""
 
     @property
     def reason(self) -> Reason:
         """The reason for a node that the rule doesn't allow to one more pod."""
         return Reason(Kind.TOPOLOGY)
-
-    @property
-    def classes(self) -> Integers:
-        """The domains: int64[nodes]."""
-        return self.domains
-
-    @property
-    def excluded(self) -> Mapping[int, tuple[Mask, Reason]]:
-        """The nodes without a domain, for each role."""
-        return dict.fromkeys(self.roles, (self.domains < 0, Reason(Kind.UNLABELLED, self.label)))
-
-    def restricted_to(self, rows: Integers) -> "Together":
-        """Return the rule on some of the nodes, given by position."""
-        return replace(self, domains=self.domains[rows])
 
     def holds(self, counts: Integers) -> bool:
         """Return whether all pods of ``roles`` are within one domain, and none is on a node without a domain."""
