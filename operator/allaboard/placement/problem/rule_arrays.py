@@ -1,6 +1,6 @@
 """The rules between the members of a gang as arrays: which pods are interchangeable, and how many pods of each role are needed where."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -62,6 +62,10 @@ class NodePlaces:
     def domain(self, label: str, value: str) -> int:
         """Return the domain of the nodes with a value of a label; -2 if no node has it."""
         return self.filters.domain(label, value, self.nodes)
+
+    def amounts(self, label: str, amounts: Mapping[str, int]) -> tuple[Integers, Integers]:
+        """Return the domain of each node by a label, -1 without it, and the amount for the label's value: int64[nodes] each."""
+        return self.filters.amounts(label, amounts, self.nodes)
 
     def neighbour_dislikes(self, spec: SchedulingSpec) -> NeighbourDislikes | None:
         """Return what the preferences of ``spec`` about other pods cost on each node; None without any."""

@@ -47,9 +47,9 @@ def neighbour_dislikes(
     """Return what preferences about other pods cost on each node, relative to the nodes that the pod ``may_use``: bool[nodes]."""
     scores = np.zeros(len(may_use))
     for label, by_value in neighbours.scores:
-        domains, amounts = amounts_of(label, dict(by_value))
-        scores += np.where(domains >= 0, amounts, 0)
-    best, worst = _largest(scores, may_use), -_largest(-scores, may_use)
+        _, amounts = amounts_of(label, dict(by_value))
+        scores += amounts
+    worst, best = _range(scores, may_use)
     span = best - worst + neighbours.attracting + neighbours.repelling
     pods = np.clip((best + neighbours.attracting - scores) / span, 0.0, 1.0) if span else np.zeros(len(scores))
     spread, steps = _spread_dislikes(neighbours, constraints, amounts_of, may_use)
@@ -70,17 +70,17 @@ def _spread_dislikes(
         scores += counts * weight + (each.max_skew - 1)
         largest += members * weight
         steps.append(weight)
-    largest += _largest(scores, scored)
+    least, most = _range(scores, scored)
+    largest += most
     if largest <= 0:
         return np.where(has_labels, 0.0, 1.0), (0.0,) * len(steps)
-    least = -_largest(-scores, scored)
     spread = np.where(has_labels, np.clip((scores - least) / largest, 0.0, 1.0), 1.0)
     return spread, tuple(step / largest for step in steps)
 
 
-def _largest(values: Floats, where: Mask) -> float:
-    """Return the largest of ``values`` at ``where``; 0 if there is none."""
-    return float(values[where].max()) if where.any() else 0.0
+def _range(values: Floats, where: Mask) -> tuple[float, float]:
+    """Return the smallest and the largest of ``values`` at ``where``; zeros if there is none."""
+    return (float(values[where].min()), float(values[where].max())) if where.any() else (0.0, 0.0)
 
 
 class Nodes(Protocol):

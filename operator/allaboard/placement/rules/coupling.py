@@ -28,6 +28,9 @@ class Places(Protocol):
     def domain(self, label: str, value: str) -> int:
         """Return the domain of the nodes with a value of a label; -2 if no node has it."""
 
+    def amounts(self, label: str, amounts: Mapping[str, int]) -> tuple[Integers, Integers]:
+        """Return the domain of each node by a node label, -1 without it, and the amount for the label's value: int64[nodes] each."""
+
     def eligible(self, spec: SchedulingSpec, *, by_affinity: bool, by_taints: bool) -> Mask:
         """Return the nodes that the node affinity of ``spec``, and its tolerations, admit: bool[nodes]."""
 

@@ -109,18 +109,7 @@ class NodeFilters:
         return known[1]
 
     def _without_gpu_rules(self, spec: SchedulingSpec) -> Usable:
-        devices = spec.share or (bool(spec.whole_gpus), spec.device_container)
-        key = (
-            spec.node_selector,
-            spec.affinity,
-            spec.tolerations,
-            spec.volumes,
-            spec.storage,
-            spec.forbidden_domains,
-            spec.avoided_domains,
-            spec.required_domains,
-            devices,
-        )
+        key = _place_of(spec)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._limit:
@@ -180,7 +169,7 @@ class NodeFilters:
             self._reset(nodes)
         key: tuple[Hashable, ...] = (spec.preferred, spec.tolerations, spec.images)
         if spec.neighbours is not None:
-            key = (*key, spec.preferred_spread, spec.neighbours, id(self._without_gpu_rules(spec)))
+            key = (*key, spec.preferred_spread, spec.neighbours, _place_of(spec))
         known = self._preferences.get(key)
         if known is None:
             if len(self._preferences) >= self._limit:
@@ -198,14 +187,18 @@ class NodeFilters:
         neighbours = None
         if spec.neighbours is not None:
             may_use = self._without_gpu_rules(spec).admitted
-            neighbours = neighbour_dislikes(spec.neighbours, spec.preferred_spread, self._amounts, may_use)
+            amounts_of = partial(self.amounts, nodes=self._nodes)
+            neighbours = neighbour_dislikes(spec.neighbours, spec.preferred_spread, amounts_of, may_use)
         return Dislikes(affinity, taints, self._missing_images(spec), neighbours)
 
-    def _amounts(self, label: str, amounts: Mapping[str, int]) -> tuple[Integers, Integers]:
-        """Return the domain of each node by a label, -1 without it, and the amount of its value, 0 by default: int64[nodes] each."""
-        column = self._label(label)
-        of_values = np.array([amounts.get(value, 0) if value is not None else 0 for value in column.values], dtype=np.int64)
-        return np.where(column.where(lambda value: value is None), -1, column.codes), of_values[column.codes]
+    def amounts(self, key: str, amounts: Mapping[str, int], nodes: tuple[Node, ...]) -> tuple[Integers, Integers]:
+        """Return the domain of each of ``nodes`` by a label, -1 without it, and the amount for the label's value: int64[nodes] each.
+
+        A value that ``amounts`` doesn't name has the amount 0.
+        """
+        domains, column = self.domains(key, nodes, -1), self._label(key)
+        of_values = np.array([amounts.get(value or "", 0) for value in column.values], dtype=np.int64)
+        return domains, np.where(domains >= 0, of_values[column.codes], 0)
 
     def _missing_images(self, spec: SchedulingSpec) -> Floats:
         here, total = np.zeros(len(self._nodes)), 0
@@ -296,6 +289,13 @@ def _with_gpus(usable: Usable, asked: GpuRequest, gpus: GpuInventory | None) -> 
         admitted = admitted & rule
     admitted.flags.writeable = False
     return Usable(admitted, tuple(sorted(reasons.items())), usable.admitted & ~admitted, usable.late)
+
+
+def _place_of(spec: SchedulingSpec) -> Hashable:
+    """Return what decides, beside GPU rules, which nodes ``spec`` may use."""
+    devices = spec.share or (bool(spec.whole_gpus), spec.device_container)
+    of_others = spec.volumes, spec.storage, spec.forbidden_domains, spec.avoided_domains, spec.required_domains
+    return spec.node_selector, spec.affinity, spec.tolerations, of_others, devices
 
 
 def _column(values: Iterable[_Value]) -> _Column[_Value]:

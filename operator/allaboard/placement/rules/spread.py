@@ -78,14 +78,12 @@ class SpreadRule:
         holders, matched = roles_of(self.holders), roles_of(self.matched)
         if not holders:
             return None
-        each, domains = self.constraint, places.domains(self.label)
+        each, (domains, numbers) = self.constraint, places.amounts(self.label, dict(self.bound))
         eligible = places.eligible(self.spec, by_affinity=each.honors_affinity, by_taints=each.honors_taints)
         for key in self.keys:
             eligible = eligible & (places.domains(key) >= 0)
-        known = np.unique(domains[eligible])
-        bound = np.zeros(len(known), dtype=np.int64)
-        for value, number in self.bound:
-            bound[known == places.domain(self.label, value)] = number
+        known, first = np.unique(domains[eligible], return_index=True)
+        bound = numbers[eligible][first]
         has_enough = len(known) >= max(1, each.min_domains)
         return Spread(self.label, holders, matched, domains, eligible, known, bound, each.max_skew, has_enough)
 

@@ -12,7 +12,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.view import ClusterView
-from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.constraints import Neighbours, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.node import Node
 from allaboard.model.pod import Pod
@@ -275,3 +275,16 @@ def test_gang_without_other_members_that_a_preference_selects_has_no_rule_betwee
         Case(ZONES, {}, (), tuple(a_pod(f"m{number}", "x", preferred_pods=((1, PodTerm("host", apps("y"))),)) for number in range(3)))
     )
     assert rules_of(gang).is_plain
+
+
+def test_costs_are_relative_to_the_nodes_of_each_pod_also_when_the_filters_forget_earlier_pods() -> None:
+    neighbours = Neighbours(scores=(("host", (("n0", 1), ("n2", 5), ("n4", 9))),))
+    view = gang_of(Case(ZONES, {}, (), ()))[1]
+    nodes, filters = view.snapshot().nodes, NodeFilters(limit=1)
+    for zones in (("a",), ("b",), ("c",), ("a", "b"), ("b", "c")) * 4:
+        affinity = (NodeSelectorTerm((Requirement("zone", "In", zones),)),)
+        spec = SchedulingSpec((("pods", 1),), affinity=affinity, neighbours=neighbours)
+        found, expected = (each.preference(spec, nodes).neighbours for each in (filters, NodeFilters()))
+        assert found is not None
+        assert expected is not None
+        assert found.pods.tolist() == expected.pods.tolist()
