@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from allaboard.gangs.options import label_key, option_of
+from allaboard.gangs.options import option_of
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.gangs.runs import Run, Source
 from allaboard.model.gang import Hold, RoleMinimums
 from allaboard.model.limits import ENDED
 from allaboard.model.options import OPTION_PREFIX
 from allaboard.model.pod import Pod, by_age
-from allaboard.model.topologies import TopologyWish, topology_wish
+from allaboard.model.topologies import TopologyWish, label_key, topology_wish
 
 
 def is_rollout(waiting: Sequence[Pod]) -> bool:

@@ -15,7 +15,6 @@ from allaboard.model.gang import Hold, RoleMinimums
 from allaboard.model.gpu_request import GPU_OPTIONS, asked_by_group
 from allaboard.model.options import KNOWN, OPTION_PREFIX, OURS
 from allaboard.model.pod import Pod
-from allaboard.model.raw_fields import LABEL_KEY
 from allaboard.model.walltime import UNKNOWN, parse_walltime
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -91,13 +90,6 @@ def one_of(words: Collection[str], setting: str) -> Callable[[str], str]:
         return value
 
     return parse
-
-
-def label_key(value: str) -> str:
-    """Return ``value`` if it is a valid label key. Raises ``ValueError`` if it isn't."""
-    if not re.fullmatch(LABEL_KEY, value):
-        raise ValueError(f"{value[:64]!r} is not the key of a label")
-    return value
 
 
 def role_minimums(value: str) -> RoleMinimums:

@@ -260,7 +260,7 @@ class Gang:
         meant = dict(self.levels)
         found: dict[tuple[str, str], list[Pod]] = {}
         for pod in self.alive:
-            own = pod.option("required-topology") or wish_of(pod).required
+            own = required_by(pod)
             key = (meant.get(own, own), pod.role) if own else (self.required_topology, "")
             if key[0]:
                 found.setdefault(key, []).append(pod)
@@ -335,6 +335,11 @@ class Gang:
     def is_partially_bound(self) -> bool:
         """Return whether the gang is partially bound: some members are bound, and members that it needs are missing."""
         return bool(self.bound) and self.missing > 0
+
+
+def required_by(pod: Pod) -> str:
+    """Return the topology level or label of which all members of a pod's role must share a domain, as the pod states it; empty if none."""
+    return pod.option("required-topology") or wish_of(pod).required
 
 
 def wish_of(pod: Pod) -> TopologyWish:

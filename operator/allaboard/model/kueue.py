@@ -37,9 +37,9 @@ def topology_asked_of_kueue(labels: Mapping[str, object], annotations: Mapping[s
 
     Kueue chooses the nodes of the pods that it manages, so their annotations aren't read.
     """
-    if any(name in labels or name in annotations for name in MANAGED):
+    required, preferred, level, size = asked = [_text(annotations.get(name)) for name in TOPOLOGY]
+    if not any(asked) or any(name in labels or name in annotations for name in MANAGED):
         return ""
-    required, preferred, level, size = (_text(annotations.get(name)) for name in TOPOLOGY)
     parts = [("required", required), ("preferred", preferred), ("segment", f"{size}@{level}" if level or size else "")]
     return ", ".join(f"{name}={value}" for name, value in parts if value)
 

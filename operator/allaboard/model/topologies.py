@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from allaboard.model.limits import MEMBERS
 from allaboard.model.raw_fields import LABEL_KEY
 
 Levels = Mapping[str, tuple[str, ...]]
@@ -38,8 +39,6 @@ LEVELS: Levels = {
 NEAREST_FIRST = tuple(LEVELS)
 """The names of the levels, from the level nearest to a node to the farthest."""
 
-_LARGEST_SEGMENT = 5000
-
 
 @dataclass(frozen=True, slots=True)
 class TopologyWish:
@@ -64,7 +63,7 @@ class TopologyWish:
 def topology_wish(value: str) -> TopologyWish:
     """Return what ``value`` asks for: ``rack``, or ``required=block, preferred=rack, segment=4@rack``. Raises ``ValueError``."""
     if "=" not in value:
-        return TopologyWish(preferred=_level(value))
+        return TopologyWish(preferred=label_key(value))
     found: dict[str, str] = {}
     for part in value.split(","):
         name, _, stated = (each.strip() for each in part.partition("="))
@@ -72,17 +71,18 @@ def topology_wish(value: str) -> TopologyWish:
             raise ValueError(f"{value[:64]!r} is not of the form required=block, preferred=rack, segment=4@rack, each once")
         found[name] = stated
     wish = TopologyWish(
-        _level(found["preferred"]) if "preferred" in found else "", _level(found["required"]) if "required" in found else ""
+        label_key(found["preferred"]) if "preferred" in found else "", label_key(found["required"]) if "required" in found else ""
     )
     if "segment" not in found:
         return wish
     size, _, level = found["segment"].partition("@")
-    if not re.fullmatch("[1-9][0-9]{0,3}", size) or int(size) > _LARGEST_SEGMENT:
+    if not re.fullmatch("[1-9][0-9]{0,3}", size) or int(size) > MEMBERS.most:
         raise ValueError(f"segment={found['segment'][:64]!r} is not of the form 4@rack: a number of members, and a level")
-    return TopologyWish(wish.preferred, wish.required, int(size), _level(level))
+    return TopologyWish(wish.preferred, wish.required, int(size), label_key(level))
 
 
-def _level(value: str) -> str:
+def label_key(value: str) -> str:
+    """Return ``value`` if it is a valid label key. Raises ``ValueError`` if it isn't."""
     if not re.fullmatch(LABEL_KEY, value):
         raise ValueError(f"{value[:64]!r} is not the key of a label")
     return value

@@ -19,7 +19,7 @@ from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import UnboundClaimError, VolumeView
 from allaboard.gangs.registry import over_limit
 from allaboard.model.constraints import GpuRequest, NodeSelectorTerm, Requirement, SchedulingSpec
-from allaboard.model.gang import Gang, Hold, wish_of
+from allaboard.model.gang import Gang, Hold, required_by, wish_of
 from allaboard.model.gpu_request import with_group
 from allaboard.model.limits import CLAIM_KINDS, GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
@@ -99,11 +99,10 @@ class _NotYetError(Exception):
 
 def _with_labels(gang: Gang, view: ClusterView, levels: Levels) -> Gang:
     """Return ``gang`` with node labels in place of the names of topology levels."""
-    wishes = [wish_of(pod) for pod in gang.alive if pod.options]
-    required = {gang.required_topology, *(pod.option("required-topology") or "" for pod in gang.alive if pod.options)}
-    required |= {wish.required for wish in wishes}
+    with_options = [pod for pod in gang.alive if pod.options]
+    required, of_segments = ({level(pod) for pod in with_options} for level in (required_by, lambda pod: wish_of(pod).segment_level))
     # The level that is required is mostly the farthest, and that of segments the nearest.
-    stated = [*sorted(required), gang.topology, *sorted({wish.segment_level for wish in wishes}), gang.segment[1]]
+    stated = [gang.required_topology, *sorted(required), gang.topology, *sorted(of_segments), gang.segment[1]]
     stated = [name for name in dict.fromkeys(stated) if name]
     if not stated:
         return gang  # the usual case
@@ -215,7 +214,7 @@ def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, Schedulin
     """Return a hold for the first limit that the gang exceeds; None if it exceeds none."""
     kinds: set[tuple[int, str, str]] = set()
     for pod in candidates:
-        topology = pod.option("required-topology") or ""
+        topology = required_by(pod)
         kinds.add((id(specs[pod.uid]), pod.role if topology or gang.role_minimums else "", topology))
     rules = sum(spec.rules for spec in {id(spec): spec for spec in specs.values()}.values())
     small = sum(len(segment) < size for (size, _, _), segments in gang.segments.items() for segment in segments)

@@ -18,14 +18,14 @@ MUTANTS = (
                 "Gang.together",
                 """
     for pod in self.alive:
-        own = pod.option('required-topology') or wish_of(pod).required
+        own = required_by(pod)
         key = (meant.get(own, own), pod.role) if own else (self.required_topology, '')
         if key[0]:
             found.setdefault(key, []).append(pod)
 """,
                 """
     for pod in self.candidates:
-        own = pod.option('required-topology') or wish_of(pod).required
+        own = required_by(pod)
         key = (meant.get(own, own), pod.role) if own else (self.required_topology, '')
         if key[0]:
             found.setdefault(key, []).append(pod)

@@ -78,7 +78,7 @@ def rules_of(gang: Gang) -> Rules:
             *_kept_near(gang.candidates),
             *_spread(gang.candidates),
         ],
-        attractions=[*_attracted(gang.candidates)] if len(gang.candidates) > 1 else [],
+        attractions=[*_attracted(gang.candidates)],
     )
 
 
@@ -101,9 +101,8 @@ def begun_segments(gang: Gang) -> Iterator[tuple[str, Sequence[Pod]]]:
 def _kept_apart(candidates: Sequence[Pod]) -> Iterator[ApartRule]:
     """Yield a rule for each term of anti-affinity that selects other candidates than its holder."""
     for term, uids in _holders(candidates, lambda pod: pod.spec.anti_affinity).items():
-        matched = selected(candidates, (term,))
-        if matched - uids or (matched and len(uids) > 1):
-            yield ApartRule(term.topology_key, frozenset(uids), frozenset(matched))
+        if matched := _concerned(candidates, term, uids):
+            yield ApartRule(term.topology_key, frozenset(uids), matched)
 
 
 def _kept_near(candidates: Sequence[Pod]) -> Iterator[NearRule]:
@@ -135,11 +134,17 @@ def _attracted(candidates: Sequence[Pod]) -> Iterator[AttractionRule]:
     """Yield a rule for each preference of candidates about other candidates."""
     for spec, uids in _by_spec(candidates, lambda spec: bool(spec.preferred_pods or spec.preferred_spread)):
         for weight, term in spec.preferred_pods:
-            if (matched := frozenset(selected(candidates, (term,)))) - uids or (matched and len(uids) > 1):
+            if matched := _concerned(candidates, term, uids):
                 yield AttractionRule(term.topology_key, uids, matched, spec, weight)
         for position, constraint in enumerate(spec.preferred_spread):
-            if (matched := frozenset(selected(candidates, (constraint.term,)))) - uids or (matched and len(uids) > 1):
+            if matched := _concerned(candidates, constraint.term, uids):
                 yield AttractionRule(constraint.topology_key, uids, matched, spec, constraint=position)
+
+
+def _concerned(candidates: Sequence[Pod], term: PodTerm, holders: Collection[str]) -> frozenset[str]:
+    """Return the UIDs of the candidates that a term of ``holders`` selects; empty if it selects only its one holder."""
+    found = frozenset(selected(candidates, (term,)))
+    return found if len(found.union(holders)) > 1 else frozenset()
 
 
 def _by_spec(candidates: Sequence[Pod], concerns: Callable[[SchedulingSpec], bool]) -> Iterator[tuple[SchedulingSpec, frozenset[str]]]:
