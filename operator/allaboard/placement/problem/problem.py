@@ -162,9 +162,8 @@ class Problem:
         """Return a number for each node: int64[roles, nodes]. Nodes with equal numbers are alike for all couplings of the role."""
         numbers = np.zeros_like(self.slots)
         for coupling in self.couplings:
-            classes = numbered(coupling.classes)
             for role in coupling.roles:
-                numbers[role] = numbered(numbers[role] * (int(classes.max(initial=0)) + 1) + classes)
+                numbers[role] = combined([numbers[role], coupling.classes])
         return numbers
 
     def allowed(self, counts: Integers, role: int) -> Mask:
@@ -286,6 +285,14 @@ class Problem:
 def numbered(codes: Integers) -> Integers:
     """Return ``codes`` renumbered from 0, in the order of their values: [1, 0, 1] for [7, 3, 7]."""
     return np.unique(codes, return_inverse=True)[1].ravel().astype(np.int64)
+
+
+def combined(codes: Sequence[Integers]) -> Integers:
+    """Return a number for each position, from 0: positions have equal numbers if they agree in all ``codes``, of which there are some."""
+    found = numbered(codes[0])
+    for each in map(numbered, codes[1:]):
+        found = numbered(found * (int(each.max(initial=0)) + 1) + each)
+    return found
 
 
 def capacity_refusals(

@@ -13,6 +13,7 @@ worst node. In a gang they are also related to the domain in which all members w
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -131,7 +132,7 @@ class AttractionRule:
         return Attraction(domains, pairs, is_spread)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)  # without slots, so that properties are cached: a search asks for them with each pod and each move
 class Attraction:
     """The costs of members for each other in the domains of a label.
 
@@ -144,7 +145,7 @@ class Attraction:
     pairs: Floats
     is_spread: bool = False
 
-    @property
+    @cached_property
     def is_per_node(self) -> bool:
         """Return whether each domain is one node, as that of ``kubernetes.io/hostname``."""
         known = self.domains[self.domains >= 0]
@@ -178,15 +179,19 @@ class Attraction:
 
         The domains are numbered as by ``positions``.
         """
-        order = np.argsort(self.domains, kind="stable")
-        order = order[np.count_nonzero(self.domains < 0) :]
+        order, starts = self._by_domain
         if not len(order):
             return np.zeros((*counts.shape[:-1], 0), dtype=np.int64)
-        starts = np.flatnonzero(np.diff(self.domains[order], prepend=-1))
         found: Integers = np.add.reduceat(counts[..., order], starts, axis=-1)
         return found
 
-    @property
+    @cached_property
+    def _by_domain(self) -> tuple[Integers, Integers]:
+        """The nodes that are in domains, domain by domain, and the position of the first node of each domain: int64[*] each."""
+        order = np.argsort(self.domains, kind="stable")[np.count_nonzero(self.domains < 0) :]
+        return order, np.flatnonzero(np.diff(self.domains[order], prepend=-1))
+
+    @cached_property
     def positions(self) -> Integers:
         """The position of each node's domain among the domains that any node has: int64[nodes], -1 for a node without a domain."""
         known = np.unique(self.domains[self.domains >= 0])

@@ -138,25 +138,21 @@ def _thrifty(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wa
 
 def _one_by_one(problem: Problem, role: int, cluster: _Cluster, slots: Integers, wanted: int) -> Integers:
     """Place one pod after another on the node where it costs least beside the pods that are placed."""
-    taken, rows = np.zeros_like(slots), np.flatnonzero(slots)
-    counts, valuation = cluster.counts.copy(), cluster.valuation
-    before = counts[:, rows].T
-    after = before.copy()
-    after[:, role] += 1
-    now = valuation.node_costs(rows, before)
-    added = valuation.node_costs(rows, after) - now
+    taken, rows, counts = np.zeros_like(slots), np.flatnonzero(slots), cluster.counts.copy()
+
+    def of_one_more(rows: Integers) -> Floats:
+        before = counts[:, rows].T
+        after = before.copy()
+        after[:, role] += 1
+        return cluster.valuation.node_costs(rows, after) - cluster.valuation.node_costs(rows, before)
+
+    added = of_one_more(rows)
     for _ in range(min(wanted, int(slots.sum()))):
         costs = added + added_costs(problem.attractions_in_domains, counts, role)[rows]
         best = int(np.argmin(np.where(taken[rows] < slots[rows], costs, np.inf)))
-        row = int(rows[best])
-        taken[row] += 1
-        counts[role, row] += 1
-        pattern = counts[:, row]
-        further = pattern.copy()
-        further[role] += 1
-        one = np.array([row, row])
-        with_next = valuation.node_costs(one, np.stack([pattern, further]))
-        added[best] = with_next[1] - with_next[0]
+        taken[rows[best]] += 1
+        counts[role, rows[best]] += 1
+        added[best] = of_one_more(rows[best : best + 1])[0]
     return taken
 
 

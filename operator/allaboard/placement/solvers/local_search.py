@@ -6,12 +6,10 @@ of its nodes, the step also takes further moves that lower the cost. No node tak
 each other. What a move saves depends only on the node that the pod leaves, and what it costs only on the node that takes the pod.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
-from allaboard.placement.problem.problem import Problem, numbered
+from allaboard.placement.problem.problem import Problem, combined
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.attraction import moved_costs
 from allaboard.placement.rules.capacity import slots_for
@@ -65,7 +63,8 @@ class _Step:
         self._domains = problem.domains if problem.domains is not None else np.zeros(0, dtype=np.int64)
         self._has_domains = problem.domains is not None and bool(problem.weights.domains)
         self._attractions = problem.attractions_in_domains
-        self._classes = _classes([*([self._domains] if self._has_domains else []), *(each.domains for each in self._attractions)])
+        domains = [*([self._domains] if self._has_domains else []), *(each.domains for each in self._attractions)]
+        self._classes = combined(domains) if domains else None
         self._now = np.zeros(counts.shape[1])
         self._now[self._used] = valuation.node_costs(self._used, counts[:, self._used].T)
 
@@ -174,14 +173,6 @@ class _Step:
         if problem.devices is not None and (problem.trimmed(after[None])[0] != after).any():
             return 0.0, self._counts
         return float(costs[source, target]), after
-
-
-def _classes(domains: Sequence[Integers]) -> Integers | None:
-    """Return a number for each node, equal for nodes that have all ``domains`` in common: int64[nodes]; None without any."""
-    found = None
-    for each in domains:
-        found = numbered(each) if found is None else numbered(found * (int(each.max(initial=0)) + 2) + each + 1)
-    return found
 
 
 def _two_of_each(values: Floats, domains: Integers) -> Integers:
