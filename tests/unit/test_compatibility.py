@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_message_for_an_unallocated_resource_claim_is_quoted_as_users_see_it() -> None:
     view = ResourceClaims()
-    view.records.upsert("default/gpus", ResourceClaim())
+    view.upsert("default/gpus", ResourceClaim())
     (pod,) = pods("a", 1, {}, resource_claims=(("gpu", "gpus"),))
     with pytest.raises(UnallocatedClaimError) as error:
         view.resolve(pod)

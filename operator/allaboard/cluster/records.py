@@ -37,3 +37,20 @@ class Records(Generic[Record]):
     def known(self) -> Collection[str]:
         """Return the keys of all records."""
         return self._records.keys()
+
+
+class HeardRecords(Records[Record]):
+    """Records whose changes a listener hears of. ``changed`` is called after each change, before the listener."""
+
+    def __init__(self) -> None:
+        super().__init__(self._notify)
+        self.changed: Callable[[], None] = lambda: None
+        self._listener: Callable[[], None] = lambda: None
+
+    def listen(self, on_change: Callable[[], None]) -> None:
+        """Call ``on_change()`` after each change."""
+        self._listener = on_change
+
+    def _notify(self, key: str, old: Record | None, new: Record | None) -> None:
+        self.changed()
+        self._listener()

@@ -3,11 +3,10 @@
 Once a pod has a node, Kubernetes' own controller reserves the pod's allocated claims for the pod (pkg/controller/resourceclaim, 1.37).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allaboard.cluster.records import ClaimError, Records
+from allaboard.cluster.records import ClaimError, HeardRecords
 from allaboard.model.constraints import NodeSelectorTerm, node_selector_terms
 from allaboard.model.pod import Pod
 from allaboard.model.raw_fields import mapping, sequence
@@ -43,17 +42,8 @@ def resource_claim_from(raw: dict[str, Any]) -> ResourceClaim:
     return ResourceClaim(is_allocated=True, terms=terms, users=users)
 
 
-class ResourceClaims:
-    """The resource claims of the cluster, as the store of a reflector. ``changed`` is called after each change, before the listener."""
-
-    def __init__(self) -> None:
-        self.records: Records[ResourceClaim] = Records(self._claim_changed)
-        self.changed: Callable[[], None] = lambda: None
-        self._on_change: Callable[[], None] = lambda: None
-
-    def listen(self, on_change: Callable[[], None]) -> None:
-        """Call ``on_change()`` whenever a claim has changed."""
-        self._on_change = on_change
+class ResourceClaims(HeardRecords[ResourceClaim]):
+    """The resource claims of the cluster, as the store of a reflector."""
 
     def resolve(self, pod: Pod) -> Pod:
         """Return ``pod`` with the nodes of its claims in place of the claims. Raises ``UnallocatedClaimError``."""
@@ -63,7 +53,7 @@ class ResourceClaims:
         for stated, name in pod.spec.resource_claims:
             if not name:
                 raise UnallocatedClaimError(f'the resourceclaim for "{stated}" has not been created yet')
-            claim = self.records.get(f"{pod.namespace}/{name}")
+            claim = self.get(f"{pod.namespace}/{name}")
             if claim is None:
                 raise UnallocatedClaimError(f'resourceclaim "{name}" not found')
             if not claim.is_allocated:
@@ -74,7 +64,3 @@ class ResourceClaims:
                 rules.append((Kind.RESOURCE_CLAIM, claim.terms))
         # The names of claims are dropped, so that members that differ only in these names have equal specs.
         return replace(pod, spec=replace(pod.spec, resource_claims=(), storage=(*pod.spec.storage, *rules)))
-
-    def _claim_changed(self, key: str, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        self.changed()
-        self._on_change()

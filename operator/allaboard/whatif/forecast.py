@@ -169,7 +169,7 @@ class Forecast(Standstill):
 
     def _unknown_claim(self, pod: Pod) -> str:
         """Return the first claim of a pod that isn't known; empty if all are known."""
-        volumes, devices = self._view.volumes.claims, self._view.resource_claims.records
+        volumes, devices = self._view.volumes.claims, self._view.resource_claims
         of_volumes = ((name, volumes.get(f"{pod.namespace}/{name}")) for name in pod.spec.claims)
         of_devices = ((name or stated, devices.get(f"{pod.namespace}/{name}")) for stated, name in pod.spec.resource_claims)
         found = [f"PersistentVolumeClaim {pod.namespace}/{name}" for name, known in of_volumes if known is None]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TypeVar
 
+from allaboard.cluster.stored_kinds import STORED_KINDS
 from allaboard.gangs.owner_walltimes import OWNER_KINDS
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
@@ -13,19 +14,12 @@ from allaboard.gpu.web import Web
 from allaboard.kube.client import ApiError, ApiServer, RawObject
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import (
-    CLAIMS,
-    CSI_DRIVERS,
-    CSI_NODES,
     JOBS,
     NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
-    RESOURCE_CLAIMS,
-    STORAGE_CAPACITIES,
-    STORAGE_CLASSES,
-    VOLUMES,
     ApiPath,
     Resource,
 )
@@ -40,7 +34,6 @@ from allaboard.whatif.snapshots import Cluster
 
 Record = TypeVar("Record")
 
-_STORAGE = (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_DRIVERS, STORAGE_CAPACITIES, CSI_NODES, RESOURCE_CLAIMS)
 _PAGE_SIZE = 1000
 _RUNTIME_CLASSES = Resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses")
 _LIMIT_RANGES = Resource("v1", "LimitRange", "limitranges")
@@ -76,12 +69,12 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
         await _learn_all(server, _QUOTAS.everywhere, found.quotas.learn_quota, notes)
         await _learn_all(server, JOBS.everywhere, found.learn_job, notes)
         found.storage.is_known = True
-        for resource in _STORAGE:
-            learn = partial(found.storage.learn, resource.api_version.rpartition("/")[0], resource.kind)
-            found.storage.is_known &= await _learn_all(server, resource.everywhere, learn, notes)
-        for kind in OWNER_KINDS:
-            for resource in kind.resources:
-                await _learn_all(server, resource.everywhere, partial(found.learn_owner, *kind.group_kind), notes)
+        for kind in STORED_KINDS.values():
+            learn = partial(found.storage.learn, *kind.group_kind)
+            found.storage.is_known &= await _learn_all(server, kind.resource.everywhere, learn, notes)
+        for owner in OWNER_KINDS:
+            for resource in owner.resources:
+                await _learn_all(server, resource.everywhere, partial(found.learn_owner, *owner.group_kind), notes)
         if await _learn_all(server, NAMESPACES.everywhere, found.learn_namespace, notes):
             found.namespaces = frozenset(found.namespace_labels)
     return found

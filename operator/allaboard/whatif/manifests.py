@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from allaboard.cluster.stored_kinds import STORED_KINDS
 from allaboard.model.errors import MalformedError, shown
 from allaboard.model.pod import Pod, pod_from
 from allaboard.model.raw_fields import mapping, text
@@ -22,14 +23,13 @@ from allaboard.whatif.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.whatif.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.whatif.schemas import CUSTOM_RESOURCE_DEFINITION, Schemas
 from allaboard.whatif.steps import PIPELINE, unfolded
-from allaboard.whatif.storage import KINDS as STORAGE
 from allaboard.whatif.workloads import JOB, MAX_PODS, PodSet, RawPod, Workload, expanded_kinds, expander, made_up_uid
 
 __all__ = ["Expanded", "ManifestError", "Manifests", "Origin", "read_manifests"]
 
 _POD = ("", "Pod")
 POD_GROUP = ("scheduling.x-k8s.io", "PodGroup")
-_USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA, ("", "Namespace"), *STORAGE)
+_USED = (PRIORITY_CLASS, RUNTIME_CLASS, LIMIT_RANGE, RESOURCE_QUOTA, ("", "Namespace"), *STORED_KINDS)
 _NAME_LIMITS = {JOB: 63, ("batch", "CronJob"): 52}
 """Greatest length of an object's name, by kind. Pods of these kinds repeat the name in a label, or in a longer name of their own."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -159,7 +159,7 @@ def _learn(document: Document, namespace: str, found: Manifests) -> None:
             found.quotas.learn_limits(_with_namespace(document, namespace))
         elif kind == RESOURCE_QUOTA:
             found.quotas.learn_quota(_with_namespace(document, namespace))
-        elif kind in STORAGE:
+        elif kind in STORED_KINDS:
             found.storage.append((kind, _with_namespace(document, namespace)))
         elif kind == ("", "Namespace"):
             found.namespaces.add(identity_of(document, "")[1])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from allaboard.cluster.namespaces import NAME_LABEL, namespace_labels_from
+from allaboard.cluster.stored_kinds import STORED_KINDS
 from allaboard.gangs.job_counts import JobCounts, job_counts_from
 from allaboard.gangs.owner_walltimes import OwnerWalltime, owner_kind_of
 from allaboard.model.errors import MalformedError
@@ -22,7 +23,6 @@ from allaboard.whatif.priorities import PRIORITY_CLASS, Priorities
 from allaboard.whatif.quotas import LIMIT_RANGE, RESOURCE_QUOTA, Quotas
 from allaboard.whatif.runtimeclasses import RUNTIME_CLASS, RuntimeClasses
 from allaboard.whatif.schemas import CUSTOM_RESOURCE_DEFINITION
-from allaboard.whatif.storage import KINDS as STORAGE
 from allaboard.whatif.storage import Storage
 from allaboard.whatif.workloads import JOB
 
@@ -71,7 +71,7 @@ class Cluster:
             RUNTIME_CLASS: self.runtimes.learn,
             ("", "Namespace"): self.learn_namespace,
             CUSTOM_RESOURCE_DEFINITION: self.definitions.append,
-            **{kind: partial(self.storage.learn, *kind) for kind in STORAGE},
+            **{kind: partial(self.storage.learn, *kind) for kind in STORED_KINDS},
         }
 
     @property
@@ -155,7 +155,7 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
                 learn(raw)
         except MalformedError as error:
             raise document.origin.blame(error) from error
-    found.storage.is_known = any((document.group, document.kind) in STORAGE for document in documents)
+    found.storage.is_known = any((document.group, document.kind) in STORED_KINDS for document in documents)
     if documents and not found.nodes:  # kubectl writes an empty list for an empty cluster
         raise ManifestError(", ".join(paths), 0, "", "holds no nodes; a snapshot is the output of `kubectl get nodes,pods -A -o json`")
     return found

@@ -6,19 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allaboard.cluster.view import ClusterView
-from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.node import node_from
-from allaboard.model.pod import pod_from
-from allaboard.placement import NodeFilters, SearchSettings, search, verify
-from allaboard.placement.rules.members import rules_of
-from allaboard.planning.gang_problem import Packings, problem_of
-from allaboard.planning.resolve import resolve
-from allaboard.report.reason_words import reason
-
 from ..controlplane.client import Api
 from . import storage
 from .cases import NAMESPACES, NODES, Body, Case
+from .ours import Ours
 
 _SECONDS = 5.0  # for one answer of kube-scheduler
 _REASON = re.compile(r"(\d+) (.+)")
@@ -100,43 +91,12 @@ def _reasons_in(message: str) -> Mapping[str, int]:
     return dict(found)
 
 
-def of_ours(state: State) -> tuple[Answer, "Ours | None"]:
+def of_ours(state: State) -> tuple[Answer, Ours | None]:
     """Return the answer of this scheduler about the last pod, beside the others; and None if the pod isn't placed at all."""
-    view = ClusterView()
-    for name, labels in NAMESPACES.items():
-        view.namespaces.upsert(name, {**labels, "kubernetes.io/metadata.name": name})
-    for node in state.nodes:
-        view.upsert_node(node_from(node))
-    *bound, waiting = map(pod_from, state.pods)
-    for pod in bound:
-        view.upsert_pod(pod)
-    view.upsert_pod(waiting)
-    storage.show(view, state.storage)
-    gang = resolve(Gang(GangKey("default", waiting.name, "Pod"), 1, (waiting,), 0, 0.0, Objective.BINPACK, 60), view.volumes, view)
-    assert not waiting.spec.unsupported, waiting.spec.unsupported
-    if gang.hold is not None:
+    *bound, waiting = state.pods
+    ours = Ours.of(waiting, state.nodes, bound, state.storage, NAMESPACES)
+    if ours.gang.hold is not None:
         return Answer(), None
-    plan = search(
-        problem_of(gang, 1, view.snapshot(), NodeFilters(), Packings().of(gang)), SearchSettings(generations=1, min_generations=1), 1
-    )
-    ours = Ours(gang, view)
-    if plan.feasible:
-        return Answer(dict(plan.assignments)[waiting.uid]), ours
-    (role,) = plan.explanation.roles
-    found: Counter[str] = Counter()
-    for why, number in role.reasons:
-        found[re.sub(r"untolerated taint \{.*\}", "untolerated taint(s)", reason(why))] += number
-    return Answer("", dict(found)), ours
-
-
-@dataclass(frozen=True, slots=True)
-class Ours:
-    """The gang of the pod and the view, to ask about further nodes."""
-
-    gang: Gang
-    view: ClusterView
-
-    def admits(self, node: str) -> bool:
-        """Return whether the last check before a bind finds nothing wrong with the pod on a node."""
-        (pod,) = self.gang.candidates
-        return not verify({pod.uid: node}, [pod], self.view.snapshot(), rules_of(self.gang))
+    if ours.plan.feasible:
+        return Answer(dict(ours.plan.assignments)[ours.pod.uid]), ours
+    return Answer("", ours.reasons), ours

@@ -47,7 +47,7 @@ class Comparison:
         """Return how the answers to a case differ, empty if they agree; and whether kube-scheduler places the pod."""
         theirs, state = of_kube_scheduler(self.api, case, seconds)
         ours, more = of_ours(state)
-        problem = difference(theirs, ours, not theirs.node or (more is not None and more.admits(theirs.node)))
+        problem = difference(theirs, ours, not theirs.node or (more is not None and not more.wrong_on(theirs.node)))
         return f"{problem}\n  kube-scheduler: {theirs}\n  ours: {ours}" if problem else "", bool(theirs.node)
 
 

@@ -1,10 +1,8 @@
 """Creates the storage objects of a case as if controllers had bound them, and removes them again."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from allaboard.cluster.resource_claims import resource_claim_from
-from allaboard.cluster.storage_objects import claim_from, storage_capacity_from, storage_class_from, tracks_capacity, volume_from
+from allaboard.cluster.stored_kinds import STORED_KINDS, StoredKind
 from allaboard.cluster.view import ClusterView
 from allaboard_sandbox import ApiError
 
@@ -12,14 +10,6 @@ from ..controlplane.client import MERGE_PATCH, Api
 from .cases import Body
 
 _ORDER = ("StorageClass", "CSIDriver", "CSIStorageCapacity", "PersistentVolumeClaim", "PersistentVolume", "ResourceClaim")
-_PLURALS = {
-    "StorageClass": "storageclasses",
-    "CSIDriver": "csidrivers",
-    "CSIStorageCapacity": "csistoragecapacities",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
-    "PersistentVolume": "persistentvolumes",
-    "ResourceClaim": "resourceclaims",
-}
 
 
 def create(api: Api, storage: Sequence[Body]) -> list[Body]:
@@ -59,25 +49,18 @@ def remove(api: Api, storage: Sequence[Body]) -> None:
 
 def show(view: ClusterView, storage: Sequence[Body]) -> None:
     """Add the objects to what this scheduler knows."""
-    volumes = view.volumes
-    stores: dict[str, tuple[Callable[[Body], Any], Any]] = {
-        "StorageClass": (storage_class_from, volumes.classes),
-        "CSIDriver": (tracks_capacity, volumes.tracking),
-        "CSIStorageCapacity": (storage_capacity_from, volumes.capacities),
-        "PersistentVolumeClaim": (claim_from, volumes.claims),
-        "PersistentVolume": (volume_from, volumes.volumes),
-        "ResourceClaim": (resource_claim_from, view.resource_claims.records),
-    }
     for body in storage:
-        read, store = stores[body["kind"]]
-        metadata = body["metadata"]
-        store.upsert(f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"], read(body))
+        _kind(body).put(body, view)
+
+
+def _kind(body: Body) -> StoredKind:
+    return STORED_KINDS[body["apiVersion"].rpartition("/")[0], body["kind"]]
 
 
 def _collection(body: Body) -> str:
     root = f"/apis/{body['apiVersion']}" if "/" in body["apiVersion"] else f"/api/{body['apiVersion']}"
-    namespace = body["metadata"].get("namespace")
-    return f"{root}/namespaces/{namespace}/{_PLURALS[body['kind']]}" if namespace else f"{root}/{_PLURALS[body['kind']]}"
+    namespace, plural = body["metadata"].get("namespace"), _kind(body).resource.plural
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
 def _path(body: Body) -> str:

@@ -1,26 +1,17 @@
 """Turns cases of kube-scheduler's unit tests into questions about objects, and asks this scheduler the same questions."""
 
 import copy
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from allaboard.cluster.storage_objects import claim_from, storage_capacity_from, storage_class_from, tracks_capacity, volume_from
-from allaboard.cluster.view import ClusterView
-from allaboard.model.gang import Gang, GangKey, Objective
-from allaboard.model.node import node_from
-from allaboard.model.pod import pod_from
 from allaboard.model.reasons import Kind
-from allaboard.placement import NodeFilters, SearchSettings, search, verify
-from allaboard.placement.rules.members import rules_of
+from allaboard.placement import NodeFilters
 from allaboard.placement.rules.verify import Violation
-from allaboard.planning.gang_problem import Packings, problem_of
-from allaboard.planning.resolve import resolve
-from allaboard.report.reason_words import reason
 
+from ..differential.ours import Ours
 from .tables import Printed
 
 Body = dict[str, Any]
@@ -29,6 +20,7 @@ _AMPLE = {"cpu": "100", "memory": "100Gi", "pods": "110", "ephemeral-storage": "
 _LARGE = {"cpu": "10m", "memory": "20", "pods": "32", "example.com/aaa": "5", "ephemeral-storage": "20", "hugepages-2Mi": "5"}
 """The amounts of the node of these tests, which isn't part of their cases."""
 _FOR_ONE_POD = {"cpu": "10m", "memory": "20", "pods": "1"}
+_STORAGE = "storage.k8s.io/v1"
 _HONOURED = ("nodeAffinityPolicy", "nodeTaintsPolicy")
 
 
@@ -46,7 +38,7 @@ class Question:
     wanted: Mapping[str, Any]
     is_score: bool = False
     refusal: str = ""
-    storage: Sequence[tuple[str, Body]] = ()
+    storage: Sequence[Body] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -122,13 +114,17 @@ def _on_one_node(case: Printed, amounts: Mapping[str, str], status: Body | None)
 
 def _of_volumes(case: Printed) -> Question:
     fields, nodes = case.fields, case.fields["nodes"]
-    storage = [("StorageClass", each) for each in case.shared if "spec" not in each]
-    storage += [("CSIDriver", each) for each in case.shared if "spec" in each]
-    for kind, name in (("PersistentVolumeClaim", "pvcs"), ("PersistentVolume", "pvs"), ("CSIStorageCapacity", "capacities")):
-        storage += [(kind, each) for each in fields[name] or ()]
+    storage = [_typed(_STORAGE, "CSIDriver" if "spec" in each else "StorageClass", each) for each in case.shared]
+    kinds = (("v1", "PersistentVolumeClaim", "pvcs"), ("v1", "PersistentVolume", "pvs"), (_STORAGE, "CSIStorageCapacity", "capacities"))
+    for version, kind, name in kinds:
+        storage += [_typed(version, kind, each) for each in fields[name] or ()]
     statuses = _padded(fields["wantFilterStatus"], nodes)
     wanted = {node["metadata"]["name"]: _reasons(status) for node, status in zip(nodes, statuses, strict=True)}
     return Question(case.name, nodes, (), fields["pod"], wanted, refusal=_refusal(fields), storage=storage)
+
+
+def _typed(version: str, kind: str, raw: Body) -> Body:
+    return {"apiVersion": version, "kind": kind, **raw}
 
 
 _READERS: Mapping[str, Callable[[Printed], Question]] = {
@@ -154,28 +150,15 @@ def _refusal(fields: Mapping[str, Any]) -> str:
 
 def difference(question: Question) -> str:
     """Return how this scheduler's answer to a question differs from kube-scheduler's; empty if it doesn't."""
-    view = ClusterView()
-    for name, labels in question.namespaces.items():
-        view.namespaces.upsert(name, {**labels, "kubernetes.io/metadata.name": name})
-    for raw in question.nodes:
-        view.upsert_node(node_from(_node(raw)))
-    for number, raw in enumerate(question.bound):
-        view.upsert_pod(pod_from(_pod(raw, f"bound-{number}", "Running")))
-    pod = pod_from(_pod(question.pod, "pod", "Pending"))
-    view.upsert_pod(pod)
-    _show(view, question.storage)
-    gang = resolve(Gang(GangKey(pod.namespace, pod.name, "Pod"), 1, (pod,), 0, 0.0, Objective.BINPACK, 60), view.volumes, view)
-    if pod.malformed or pod.spec.unsupported:
-        return f"the pod can't be read: {pod.malformed or pod.spec.unsupported}"
-    if question.refusal or gang.hold is not None:
-        message = gang.hold.message if gang.hold else ""
+    bound = [_pod(raw, f"bound-{number}", "Running") for number, raw in enumerate(question.bound)]
+    nodes, waiting = [_node(raw) for raw in question.nodes], _pod(question.pod, "pod", "Pending")
+    ours = Ours.of(waiting, nodes, bound, question.storage, question.namespaces)
+    if question.refusal or ours.gang.hold is not None:
+        message = ours.gang.hold.message if ours.gang.hold else ""
         return "" if question.refusal and question.refusal in message else f"held: {message!r} instead of {question.refusal!r}"
-    filters, [candidate] = NodeFilters(), gang.candidates
-    snapshot = view.snapshot()
     if question.is_score:
-        neighbours = filters.preference(candidate.spec, snapshot.nodes).neighbours
-        return _difference_of_points(question, {node.name: row for row, node in enumerate(snapshot.nodes)}, neighbours)
-    found_wrong = {name: verify({pod.uid: name}, [candidate], snapshot, rules_of(gang)) for name in question.wanted}
+        return _difference_of_points(question, ours)
+    found_wrong = {name: ours.wrong_on(name) for name in question.wanted}
     # The tests ask one plugin about nodes that other plugins refuse.
     asked = {name: wrong for name, wrong in found_wrong.items() if not any(_is_of_another_plugin(each) for each in wrong)}
     admitted = {name: not wrong for name, wrong in asked.items()}
@@ -183,37 +166,34 @@ def difference(question: Question) -> str:
         return f"nodes that take the pod: {admitted} instead of {question.wanted}"
     if any(admitted.values()) or None in question.wanted.values():
         return ""
-    plan = search(problem_of(gang, 1, snapshot, filters, Packings().of(gang)), SearchSettings(generations=1), 1)
-    found: Counter[str] = Counter()
-    for why, number in plan.explanation.roles[0].reasons:
-        found[re.sub(r"untolerated taint \{.*\}", "untolerated taint(s)", reason(why))] += number
     expected = Counter(each for reasons in question.wanted.values() for each in reasons)
-    return "" if found == expected else f"reasons: {dict(found)} instead of {dict(expected)}"
+    return "" if ours.reasons == expected else f"reasons: {ours.reasons} instead of {dict(expected)}"
 
 
 def _is_of_another_plugin(violation: Violation) -> bool:
     return violation.reason is not None and violation.reason.kind in (Kind.AFFINITY, Kind.TAINT)
 
 
-def _difference_of_points(question: Question, rows: Mapping[str, int], neighbours: Any) -> str:
-    """Compare points. kube-scheduler rounds the sum of the constraints of a spread before it relates it to the largest sum."""
+def _difference_of_points(question: Question, ours: Ours) -> str:
+    """Return how the points differ. kube-scheduler gives no points at all if no other pod matters, and ours then costs nothing.
+
+    kube-scheduler rounds the sum of the constraints of a spread before it relates it to the largest sum, so only the order of nodes with
+    different points is compared there.
+    """
+    (candidate,), nodes = ours.gang.candidates, ours.snapshot.nodes
+    neighbours = NodeFilters().preference(candidate.spec, nodes).neighbours
     if neighbours is None:
         return "" if len(set(question.wanted.values())) <= 1 else "no preferences are known"
     is_spread = "topologyspread" in question.name
-    costs = neighbours.spread if is_spread else neighbours.pods
-    points = {name: 100 * (1 - float(costs[rows[name]])) for name in question.wanted}
-    if not is_spread and len(set(points.values())) == 1:
-        return "" if len(set(question.wanted.values())) == 1 else f"points: {points} instead of {dict(question.wanted)}"
+    costs = dict(zip((node.name for node in nodes), (neighbours.spread if is_spread else neighbours.pods).tolist(), strict=True))
+    points, wanted = {name: 100 * (1 - costs[name]) for name in question.wanted}, question.wanted
     if is_spread:
-        names = sorted(points)
-        inverted = [
-            (one, other)
-            for one in names
-            for other in names
-            if question.wanted[one] > question.wanted[other] and points[one] < points[other] - 1e-9
-        ]
-        return f"points: {points} instead of {dict(question.wanted)}" if inverted else ""
-    return "" if {name: int(value + 1e-9) for name, value in points.items()} == dict(question.wanted) else f"points: {points}"
+        agree = all(points[one] >= points[other] - 1e-9 for one in points for other in points if wanted[one] > wanted[other])
+    elif len(set(points.values())) == 1:
+        agree = len(set(wanted.values())) == 1
+    else:
+        agree = {name: int(value + 1e-9) for name, value in points.items()} == dict(wanted)
+    return "" if agree else f"points: {points} instead of {dict(wanted)}"
 
 
 def _node(raw: Body) -> Body:
@@ -244,18 +224,3 @@ def _pod(raw: Body, name: str, phase: str) -> Body:
         spec["schedulerName"] = "allaboard"
     pod["status"] = {**(pod.get("status") or {}), "phase": phase}
     return pod
-
-
-def _show(view: ClusterView, storage: Sequence[tuple[str, Body]]) -> None:
-    stores: Mapping[str, tuple[Callable[[Body], Any], Any]] = {
-        "StorageClass": (storage_class_from, view.volumes.classes),
-        "CSIDriver": (tracks_capacity, view.volumes.tracking),
-        "CSIStorageCapacity": (storage_capacity_from, view.volumes.capacities),
-        "PersistentVolumeClaim": (claim_from, view.volumes.claims),
-        "PersistentVolume": (volume_from, view.volumes.volumes),
-    }
-    for kind, body in storage:
-        read, store = stores[kind]
-        metadata = body["metadata"]
-        is_namespaced = kind in ("PersistentVolumeClaim", "CSIStorageCapacity")
-        store.upsert(f"{metadata.get('namespace', '')}/{metadata['name']}" if is_namespaced else metadata["name"], read(body))

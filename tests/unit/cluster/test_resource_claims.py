@@ -21,7 +21,7 @@ def a_pod(*claims: tuple[str, str]) -> Pod:
 def a_store(**claims: dict[str, Any]) -> ResourceClaims:
     found = ResourceClaims()
     for name, status in claims.items():
-        found.records.upsert(f"default/{name}", resource_claim_from({"status": status}))
+        found.upsert(f"default/{name}", resource_claim_from({"status": status}))
     return found
 
 
@@ -66,6 +66,6 @@ def test_listener_is_called_when_a_claim_changes() -> None:
     store = ResourceClaims()
     store.listen(lambda: calls.append("change"))
     for status in ({}, {}, {"allocation": {}}):
-        store.records.upsert("default/gpus", resource_claim_from({"status": status}))
-    store.records.remove("default/gpus")
+        store.upsert("default/gpus", resource_claim_from({"status": status}))
+    store.remove("default/gpus")
     assert calls == ["change"] * 3
