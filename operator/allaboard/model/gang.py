@@ -339,7 +339,7 @@ class Gang:
 
 def required_by(pod: Pod) -> str:
     """Return the topology level or label of which all members of a pod's role must share a domain, as the pod states it; empty if none."""
-    return pod.option("required-topology") or wish_of(pod).required
+    return (pod.option("required-topology") or wish_of(pod).required) if pod.options else ""
 
 
 def wish_of(pod: Pod) -> TopologyWish:

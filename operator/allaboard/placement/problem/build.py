@@ -191,7 +191,7 @@ def _refused(
     columns = [(reasons[column], demand[column] > free[column]) for column in np.flatnonzero(~is_early).tolist()]
     asked = [*late, *(excluded if coupled is None else coupled), *columns]
     kinds_asked = {reason.kind for reason, _ in asked}
-    for plugin in LATE_FILTERS:
+    for plugin in LATE_FILTERS if asked else ():
         if kinds_asked.isdisjoint(chain.from_iterable(plugin)):
             continue
         refused_by_plugin = np.zeros_like(where)

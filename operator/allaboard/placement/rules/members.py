@@ -69,16 +69,17 @@ def rules_of(gang: Gang) -> Rules:
     for pod in gang.candidates if lacking else ():
         if pod.role in uids:
             uids[pod.role].add(pod.uid)
+    kinds = _kinds(gang.candidates)
     return Rules(
         parts=[(uids[role], min(number, len(uids[role])) if gang.settles else number) for role, number in lacking.items()],
         couplings=[
             *(TogetherRule(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()),
             *_segmented(gang),
-            *_kept_apart(gang.candidates),
-            *_kept_near(gang.candidates),
-            *_spread(gang.candidates),
+            *_kept_apart(gang.candidates, kinds),
+            *_kept_near(gang.candidates, kinds),
+            *_spread(gang.candidates, kinds),
         ],
-        attractions=[*_attracted(gang.candidates)],
+        attractions=[*_attracted(gang.candidates, kinds)],
     )
 
 
@@ -98,47 +99,58 @@ def begun_segments(gang: Gang) -> Iterator[tuple[str, Sequence[Pod]]]:
         yield from ((label, segment) for segment in segments if any(pod.node_name for pod in segment))
 
 
-def _kept_apart(candidates: Sequence[Pod]) -> Iterator[ApartRule]:
+_Kinds = Sequence[tuple[SchedulingSpec, Sequence[str]]]
+
+
+def _kinds(candidates: Sequence[Pod]) -> _Kinds:
+    """Return each spec of candidates, with the UIDs of its pods. Equal specs are mostly one object, and this isn't compared further."""
+    found: dict[int, tuple[SchedulingSpec, list[str]]] = {}
+    for pod in candidates:
+        found.setdefault(id(pod.spec), (pod.spec, []))[1].append(pod.uid)
+    return list(found.values())
+
+
+def _kept_apart(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[ApartRule]:
     """Yield a rule for each term of anti-affinity that selects other candidates than its holder."""
-    for term, uids in _holders(candidates, lambda pod: pod.spec.anti_affinity).items():
+    for term, uids in _holders(kinds, lambda spec: spec.anti_affinity).items():
         if matched := _concerned(candidates, term, uids):
             yield ApartRule(term.topology_key, frozenset(uids), matched)
 
 
-def _kept_near(candidates: Sequence[Pod]) -> Iterator[NearRule]:
+def _kept_near(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[NearRule]:
     """Yield a rule for each label of each pod affinity of candidates.
 
     A selected pod matches all terms of the affinity, as in kube-scheduler.
     """
 
-    def affinity_of(pod: Pod) -> list[tuple[tuple[PodTerm, ...], tuple[tuple[str, tuple[str, ...]], ...]]]:
-        return [(pod.spec.pod_affinity, pod.spec.near)] if pod.spec.pod_affinity else []
+    def affinity_of(spec: SchedulingSpec) -> list[tuple[tuple[PodTerm, ...], tuple[tuple[str, tuple[str, ...]], ...]]]:
+        return [(spec.pod_affinity, spec.near)] if spec.pod_affinity else []
 
-    for (terms, near), uids in _holders(candidates, affinity_of).items():
+    for (terms, near), uids in _holders(kinds, affinity_of).items():
         matched, served = frozenset(selected(candidates, terms)), dict(near)
         for key in dict.fromkeys(term.topology_key for term in terms):
             others = any(values for other, values in near if other != key)
             yield NearRule(key, frozenset(uids), matched, served.get(key, ()), others)
 
 
-def _spread(candidates: Sequence[Pod]) -> Iterator[SpreadRule]:
+def _spread(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[SpreadRule]:
     """Yield a rule for each topology spread constraint of candidates."""
-    for spec, uids in _by_spec(candidates, lambda spec: bool(spec.spread)):
+    for spec, uids in kinds:
         keys = tuple(constraint.topology_key for constraint in spec.spread)
         counts = spec.spread_bound or ((),) * len(spec.spread)
         for constraint, bound in zip(spec.spread, counts, strict=True):
-            yield SpreadRule(constraint, keys, uids, frozenset(selected(candidates, (constraint.term,))), bound, spec)
+            yield SpreadRule(constraint, keys, frozenset(uids), frozenset(selected(candidates, (constraint.term,))), bound, spec)
 
 
-def _attracted(candidates: Sequence[Pod]) -> Iterator[AttractionRule]:
+def _attracted(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[AttractionRule]:
     """Yield a rule for each preference of candidates about other candidates."""
-    for spec, uids in _by_spec(candidates, lambda spec: bool(spec.preferred_pods or spec.preferred_spread)):
+    for spec, uids in kinds:
         for weight, term in spec.preferred_pods:
             if matched := _concerned(candidates, term, uids):
-                yield AttractionRule(term.topology_key, uids, matched, spec, weight)
+                yield AttractionRule(term.topology_key, frozenset(uids), matched, spec, weight)
         for position, constraint in enumerate(spec.preferred_spread):
             if matched := _concerned(candidates, constraint.term, uids):
-                yield AttractionRule(constraint.topology_key, uids, matched, spec, constraint=position)
+                yield AttractionRule(constraint.topology_key, frozenset(uids), matched, spec, constraint=position)
 
 
 def _concerned(candidates: Sequence[Pod], term: PodTerm, holders: Collection[str]) -> frozenset[str]:
@@ -147,22 +159,12 @@ def _concerned(candidates: Sequence[Pod], term: PodTerm, holders: Collection[str
     return found if len(found.union(holders)) > 1 else frozenset()
 
 
-def _by_spec(candidates: Sequence[Pod], concerns: Callable[[SchedulingSpec], bool]) -> Iterator[tuple[SchedulingSpec, frozenset[str]]]:
-    """Yield each spec that ``concerns`` is true for, with the UIDs of its pods."""
-    specs: dict[int, SchedulingSpec] = {}
-    for pod in candidates:
-        if concerns(pod.spec):
-            specs.setdefault(id(pod.spec), pod.spec)
-    for kind, spec in specs.items():
-        yield spec, frozenset(pod.uid for pod in candidates if id(pod.spec) == kind)
-
-
-def _holders(candidates: Sequence[Pod], terms_of: Callable[[Pod], Iterable[_Term]]) -> dict[_Term, set[str]]:
+def _holders(kinds: _Kinds, terms_of: Callable[[SchedulingSpec], Iterable[_Term]]) -> dict[_Term, set[str]]:
     """Return the UIDs of the candidates that state each term."""
     found: dict[_Term, set[str]] = {}
-    for pod in candidates:
-        for term in terms_of(pod):
-            found.setdefault(term, set()).add(pod.uid)
+    for spec, uids in kinds:
+        for term in terms_of(spec):
+            found.setdefault(term, set()).update(uids)
     return found
 
 
