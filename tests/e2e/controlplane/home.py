@@ -107,7 +107,18 @@ class RealCluster:
         created = self._api.request("POST", resource.path(namespace_of(obj)), obj)
         if obj["kind"] == "PriorityClass":
             self._until_admitted(created["metadata"]["name"])
+        if obj["kind"] == "CustomResourceDefinition":
+            _until(partial(self._is_discovered, obj), f"{obj['metadata']['name']} is discovered")
         return created
+
+    def _is_discovered(self, crd: Body) -> bool:
+        """Return whether the API server lists the kind of a CRD, which it does some time after the CRD is Established."""
+        spec = crd["spec"]
+        try:
+            self._api.resource(spec["names"]["kind"], f"{spec['group']}/{spec['versions'][0]['name']}")
+        except ApiError:
+            return False
+        return True
 
     def _until_admitted(self, priority_class: str) -> None:
         """Wait until the API server admits pods of a priority class: its admission sees a new class with a delay."""
