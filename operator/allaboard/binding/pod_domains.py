@@ -60,16 +60,26 @@ def spread_counts(view: ClusterView, pod: Pod, constraints: Sequence[SpreadConst
     return tuple(found)
 
 
-def neighbours_of(view: ClusterView, pod: Pod, candidates: Sequence[Pod]) -> Neighbours:
-    """Return the pods that count for the preferences of ``pod`` about other pods: bound pods, and the other ``candidates`` of its gang."""
+def neighbours_of(view: ClusterView, pod: Pod, candidates: Sequence[Pod]) -> Neighbours | None:
+    """Return the pods that count for the preferences of ``pod`` about other pods: bound pods, and the other ``candidates`` of its gang.
+
+    The preferences of bound pods about ``pod`` count, too. None if there are no preferences.
+    """
     spec = pod.spec
     scores: dict[str, Counter[str]] = {}
+
+    def add(label: str, amounts: Mapping[str, int], weight: int) -> None:
+        for name, amount in amounts.items():
+            if (node := view.node(name)) is not None and (value := node.labels.get(label)) is not None:
+                scores.setdefault(label, Counter())[value] += weight * amount
+
+    for label, amounts in view.preferences.scores(pod.namespace, pod.labels).items():
+        add(label, amounts, 1)
+    if not (scores or spec.preferred_pods or spec.preferred_spread):
+        return None
     most = {1: 0, -1: 0}
     for weight, term in spec.preferred_pods:
-        of_label = scores.setdefault(term.topology_key, Counter())
-        for name, number in view.labels.nodes_of((term,), pod).items():
-            if (node := view.node(name)) is not None and (value := node.labels.get(term.topology_key)) is not None:
-                of_label[value] += weight * number
+        add(term.topology_key, view.labels.nodes_of((term,), pod), weight)
         most[1 if weight > 0 else -1] += abs(weight) * _others(candidates, term.within(pod.namespace, view.namespaces.labels_of), pod)
     return Neighbours(
         scores=tuple((label, tuple(sorted(of_label.items()))) for label, of_label in scores.items() if of_label),

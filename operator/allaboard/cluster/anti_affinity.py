@@ -19,8 +19,8 @@ Several = frozenset[tuple[str, frozenset[str | None]]]
 
 Example: the indexes of a Job's pods, so that one query finds what any of these pods must avoid.
 """
-Domains = Mapping[str, Collection[str]]
-"""By topology key, the names of nodes whose domains a pod must avoid."""
+Domains = Mapping[str, Mapping[str, int]]
+"""By topology key, the nodes whose domains a pod must avoid: the number of holders on each node, by name."""
 
 _IndexKey = tuple[str | None, str | None, str | None]
 _MOST_CACHED = 1024
@@ -82,7 +82,7 @@ class AntiAffinityTerms:
         return known
 
     def _find(self, namespace: str, labels: Mapping[str, str], several: Mapping[str, frozenset[str | None]]) -> Domains:
-        found: dict[str, set[str]] = {}
+        found: dict[str, Counter[str]] = {}
         matched: Counter[str] = Counter()
         has_excess = False
         for index_key in self._keys_that_match(namespace, labels, several):
@@ -92,7 +92,7 @@ class AntiAffinityTerms:
                 for term, nodes in itertools.islice(terms.items(), left):
                     matched[holder] += 1
                     if term.matches(labels, several) and term.selects_namespace(namespace, holder, self._namespaces.labels_of):
-                        found.setdefault(term.topology_key, set()).update(nodes)
+                        found.setdefault(term.topology_key, Counter()).update(nodes)
         if has_excess:
             self.on_excess(NAMESPACE_TERMS.name)
         return found
@@ -129,4 +129,4 @@ class AntiAffinityTerms:
 
 def _index_keys(namespace: str, term: PodTerm) -> list[_IndexKey]:
     key, value = term.anchor or (None, None)
-    return [(selected, key, value) for selected in term.concerns(namespace)]
+    return [(selected, key, value) for selected in dict.fromkeys(term.concerns(namespace))]

@@ -20,6 +20,7 @@ from allaboard.cluster.gpu_devices import SharedDevices
 from allaboard.cluster.namespaces import Namespaces
 from allaboard.cluster.nominations import Nominations
 from allaboard.cluster.pod_labels import PodLabels
+from allaboard.cluster.preferences import Preferences
 from allaboard.cluster.resource_claims import ResourceClaims
 from allaboard.cluster.running import RunningPods
 from allaboard.cluster.usage import Usage
@@ -61,15 +62,15 @@ class ClusterView:
         self.namespaces = Namespaces()
         self.namespaces.changed = self._namespace_changed
         self.anti_affinity = AntiAffinityTerms(self.namespaces)
+        self.preferences = Preferences(self.namespaces)
         self.labels = PodLabels(self.namespaces)
         self.volumes = VolumeView()
         self.attached = AttachedVolumes(self.volumes)
         self.resource_claims = ResourceClaims()
-        self.resource_claims.changed = self._changed
         self._nominations = Nominations()
         self._versions: Counter[str] = Counter()  # by node
         self._generation = 0
-        self.volumes.changed = self._changed
+        self.volumes.changed = self.resource_claims.changed = self._changed
         self.cards: Cards = NO_CARDS
         self._policy = policy
         self._gpus: tuple[object, Cards, GpuPolicy, GpuInventory | None] = ((), NO_CARDS, policy, None)
@@ -228,6 +229,7 @@ class ClusterView:
 
     def _namespace_changed(self) -> None:
         self.anti_affinity.forget_results()
+        self.preferences.forget_results()
         self.labels.version += 1
         self._changed()
 
@@ -460,6 +462,7 @@ class ClusterView:
         self.attached.add(node_name, pod.namespace, spec)
         if self._devices.are_any:
             self._devices.add(node_name, spec, taken)
+        self.preferences.add(pod.namespace, spec, node_name)
         if spec.anti_affinity:
             self._changed()
             self.anti_affinity.add(pod.namespace, spec.anti_affinity, node_name)
@@ -473,6 +476,7 @@ class ClusterView:
         self.attached.subtract(node_name, pod.namespace, spec)
         if self._devices.are_any:
             self._devices.subtract(node_name, spec, taken)
+        self.preferences.remove(pod.namespace, spec, node_name)
         if spec.anti_affinity:
             self._changed()
             self.anti_affinity.remove(pod.namespace, spec.anti_affinity, node_name)

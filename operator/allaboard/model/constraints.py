@@ -265,8 +265,9 @@ class SchedulingSpec:
 def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[SchedulingSpec, list[MalformedError]]:
     """Return the readable scheduling part of a raw Pod, and the errors in its unreadable parts, which count as empty.
 
-    A pod is foreign if another scheduler places it. Of a foreign pod, preferences and unsupported requirements aren't read. Requests count
-    even if all other parts are malformed: otherwise a tenant could hide what a pod takes.
+    A pod is foreign if another scheduler places it. Of a foreign pod only what concerns other pods is read: the pod's own preferences about
+    nodes, its topology spread and unsupported requirements aren't. Requests count even if all other parts are malformed: otherwise a tenant
+    could hide what a pod takes.
     """
     parts = _Parts()
     spec = parts.read(_EMPTY, mapping, raw, "spec")
@@ -285,10 +286,10 @@ def readable_spec_from(raw: RawObject, *, is_foreign: bool = False) -> tuple[Sch
         resource_claims=() if is_foreign else parts.read((), _resource_claims, raw, spec),
         disks=parts.read((), _disks, spec),
         anti_affinity=anti_affinity,
-        pod_affinity=() if is_foreign else parts.read((), affinity_terms, affinity, raw),
+        pod_affinity=parts.read((), affinity_terms, affinity, raw),
         spread=() if is_foreign else parts.read((), spread_constraints, spec, raw),
         preferred=() if is_foreign else parts.read((), _preferred, affinity),
-        preferred_pods=() if is_foreign else parts.read((), preferred_pod_terms, affinity, raw),
+        preferred_pods=parts.read((), preferred_pod_terms, affinity, raw),
         preferred_spread=() if is_foreign else parts.read((), spread_constraints, spec, raw, "ScheduleAnyway"),
         images=() if is_foreign else parts.read((), _images, spec),
         unsupported=() if is_foreign else shared.unsupported,

@@ -179,23 +179,30 @@ def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingS
     found = dict[str, SchedulingSpec]()
     for pod in candidates:
         spec = specs[pod.uid]
-        prefers = spec.preferred_pods or spec.preferred_spread
-        if spec.anti_affinity or spec.pod_affinity or spec.spread or prefers:
-            if id(spec) not in known:
-                labels_of = view.namespaces.labels_of
-                known[id(spec)] = replace(
-                    spec,
-                    # Members are all in one namespace, so that rules between them need no labels of namespaces.
-                    anti_affinity=tuple(term.within(pod.namespace, labels_of) for term in spec.anti_affinity),
-                    pod_affinity=tuple(term.within(pod.namespace, labels_of) for term in spec.pod_affinity),
-                    preferred_pods=tuple((weight, term.within(pod.namespace, labels_of)) for weight, term in spec.preferred_pods),
-                    neighbours=neighbours_of(view, pod, candidates) if prefers else None,
-                    avoided_domains=avoided_domains(view, pod) if spec.anti_affinity else (),
-                    near=served_domains(view, pod) if spec.pod_affinity else (),
-                    spread_bound=spread_counts(view, pod, spec.spread) if spec.spread else (),
-                )
+        if id(spec) not in known:
+            known[id(spec)] = _beside_bound_pods(pod, spec, candidates, view)
+        if known[id(spec)] is not spec:
             found[pod.uid] = known[id(spec)]
     return {**specs, **found} if found else specs
+
+
+def _beside_bound_pods(pod: Pod, spec: SchedulingSpec, candidates: Sequence[Pod], view: ClusterView) -> SchedulingSpec:
+    """Return ``spec``, that of ``pod``, with what it asks because of bound pods; ``spec`` itself if it asks for nothing."""
+    neighbours = neighbours_of(view, pod, candidates) if spec.preferred_pods or spec.preferred_spread or view.preferences else None
+    if not (spec.anti_affinity or spec.pod_affinity or spec.spread or neighbours):
+        return spec
+    labels_of = view.namespaces.labels_of
+    return replace(
+        spec,
+        # Members are all in one namespace, so that rules between them need no labels of namespaces.
+        anti_affinity=tuple(term.within(pod.namespace, labels_of) for term in spec.anti_affinity),
+        pod_affinity=tuple(term.within(pod.namespace, labels_of) for term in spec.pod_affinity),
+        preferred_pods=tuple((weight, term.within(pod.namespace, labels_of)) for weight, term in spec.preferred_pods),
+        neighbours=neighbours,
+        avoided_domains=avoided_domains(view, pod) if spec.anti_affinity else (),
+        near=served_domains(view, pod) if spec.pod_affinity else (),
+        spread_bound=spread_counts(view, pod, spec.spread) if spec.spread else (),
+    )
 
 
 def _mixed_segment(gang: Gang, specs: Mapping[str, SchedulingSpec]) -> Hold | None:

@@ -58,8 +58,8 @@ def exempt(case: Printed) -> str:
         return "a feature is switched off that is on in all supported releases: matchLabelKeys"
     if case.test.endswith("TestPreferredAffinity") and "invalid" in case.name:
         return "the API server refuses the pod"
-    if case.test.endswith("TestPreferredAffinity") and any((each["spec"].get("affinity") or {}) for each in fields["pods"]):
-        return "preferences of bound pods have no influence"
+    if fields.get("ignorePreferredTermsOfExistingPods"):
+        return "the plugin is configured to ignore the preferences of bound pods"
     if case.test.endswith("TestPodTopologySpreadScore") and not constraints:
         return "default constraints have no influence"
     if "pvcs" in fields and "non-existent" in str(fields["wantFilterStatus"]):

@@ -41,15 +41,15 @@ def terms_of_a_cluster() -> AntiAffinityTerms:
     return AntiAffinityTerms(found)
 
 
-def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels: dict[str, str]) -> dict[str, set[str]]:
-    """Return the forbidden nodes by the definition: match every term of every holder."""
-    found: dict[str, set[str]] = {}
+def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels: dict[str, str]) -> dict[str, Counter[str]]:
+    """Return the forbidden nodes, each with the number of terms, by the definition: match every term of every holder."""
+    found: dict[str, Counter[str]] = {}
     for holder, stated, node in held:
         for term in stated:
             is_chosen = term.in_any_namespace and all(each.matches(team_of(namespace)) for each in term.of_namespaces)
             is_concerned = is_chosen or namespace in (term.namespaces or (() if term.in_any_namespace else (holder,)))
             if is_concerned and all(expression.matches(pod_labels) for expression in term.expressions):
-                found.setdefault(term.topology_key, set()).add(node)
+                found.setdefault(term.topology_key, Counter())[node] += 1
     return found
 
 
@@ -87,7 +87,7 @@ def test_query_for_several_label_values_forbids_the_domains_of_each_value(
     of_all_values = anti_affinity.domains(namespace, common, several)
     for pod_labels in asked:
         for key, nodes in naive(held, namespace, dict(pod_labels)).items():
-            assert nodes <= set(of_all_values.get(key, ()))
+            assert set(nodes) <= set(of_all_values.get(key, ()))
 
 
 def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_namespace_that_states_them() -> None:
@@ -97,7 +97,7 @@ def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_name
         never = LabelExpression("app", "In", (f"v{number}", "w"))
         anti_affinity.add("evil", [PodTerm("zone", (never,), in_any_namespace=True)], "node-1")
     anti_affinity.add("fair", [PodTerm("rack", (LabelExpression("app", "Exists"),), in_any_namespace=True)], "node-2")
-    assert anti_affinity.domains("team", (("app", "web"),)) == {"rack": {"node-2"}}
+    assert anti_affinity.domains("team", (("app", "web"),)) == {"rack": {"node-2": 1}}
     assert exceeded == {NAMESPACE_TERMS.name: 1}
 
 
@@ -124,7 +124,7 @@ def test_anti_affinity_term_on_a_label_value_that_no_member_has_forbids_no_domai
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("none",)),), in_any_namespace=True)], "node-1")
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "DoesNotExist"),), in_any_namespace=True)], "node-2")
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("7", "x")),), in_any_namespace=True)], "node-3")
-    assert anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3"}}
+    assert anti_affinity.domains("team", *_merged([(("index", str(number)),) for number in range(64)])) == {"zone": {"node-3": 1}}
 
 
 def test_terms_that_are_indexed_by_different_labels_count_towards_one_limit_for_their_namespace() -> None:

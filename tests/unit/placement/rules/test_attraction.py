@@ -270,6 +270,21 @@ def test_pod_goes_to_the_zone_of_the_bound_pods_that_it_prefers() -> None:
     assert place in ("n2", "n3")
 
 
+def test_preferences_of_bound_pods_make_their_domains_better_or_worse() -> None:
+    bound = (
+        a_pod("lonely", "lonely", "n0", preferred_pods=((-5, PodTerm("zone", apps("x"))),)),
+        a_pod("sociable", "sociable", "n2", preferred_pods=((5, PodTerm("zone", apps("x"))),)),
+    )
+    for label, zone in (("x", "b"), ("other", None)):
+        gang, view = gang_of(Case(ZONES, {}, bound, (a_pod("m", label),)))
+        neighbours = gang.candidates[0].spec.neighbours
+        assert (neighbours is None) is (zone is None)
+        if zone is not None:
+            dislikes = NodeFilters().preference(gang.candidates[0].spec, view.snapshot().nodes).neighbours
+            assert dislikes is not None
+            assert dict(zip("aabbcc", dislikes.pods.tolist(), strict=True)) == {"a": 1.0, "b": 0.0, "c": 0.5}
+
+
 def test_gang_without_other_members_that_a_preference_selects_has_no_rule_between_members() -> None:
     gang, _ = gang_of(
         Case(ZONES, {}, (), tuple(a_pod(f"m{number}", "x", preferred_pods=((1, PodTerm("host", apps("y"))),)) for number in range(3)))
