@@ -303,14 +303,14 @@ class TestBadInput:
     async def test_affinity_selects_pods_by_the_labels_of_their_namespace(self, cluster: Cluster, app: App) -> None:
         for number, zone in enumerate("ab"):
             cluster.add_node(f"node-{number}", labels={"zone": zone})
-        database = gang_pod("database", minimum=1, nodeSelector={"zone": "b"})
+        database = gang_pod("database", "database", minimum=1, nodeSelector={"zone": "b"})
         database["metadata"]["labels"]["app"] = "database"
         cluster.create(database)
         here, elsewhere = ({"matchLabels": {"kubernetes.io/metadata.name": name}} for name in ("default", "kube-system"))
         for name, namespaces in (("a", here), ("b", elsewhere)):
             term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "database"}}, "namespaceSelector": namespaces}
             affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-            cluster.create(gang_pod(name, minimum=1, group=name, affinity=affinity))
+            cluster.create(gang_pod(name, name, minimum=1, affinity=affinity))
         await cluster.wait_for(lambda s: bound(s) == ["a", "database"])
         assert cluster.get("pods", "a")["spec"]["nodeName"] == "node-1"
         await cluster.wait_for(lambda s: "pod affinity rules" in pod_condition(s, "b").get("message", ""))
@@ -342,6 +342,33 @@ class TestBadInput:
         cluster.create(ps)
         await cluster.wait_for(lambda s: len(bound(s)) == 5)
         assert {pod["spec"]["nodeName"] for pod in cluster.list("pods")} == {"node-2", "node-3"}
+
+    async def test_members_prefer_nodes_of_their_own_and_share_nodes_if_there_are_too_few(self, cluster: Cluster, app: App) -> None:
+        for number in range(3):
+            cluster.add_node(f"node-{number}", cpu="8", labels={"kubernetes.io/hostname": f"node-{number}"})
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "t"}}}
+        prefers = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+        for gang, size in (("three", 3), ("four", 4)):
+            for number in range(size):
+                pod = gang_pod(f"{gang}-{number}", gang, minimum=size, affinity={"podAntiAffinity": prefers})
+                pod["metadata"]["labels"]["app"] = "t"
+                cluster.create(pod)
+            await cluster.wait_for(lambda s, gang=gang, size=size: sum(name.startswith(gang) for name in bound(s)) == size)
+        nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cluster.list("pods")}
+        assert len({node for name, node in nodes.items() if name.startswith("three")}) == 3
+        assert sorted(list(nodes.values()).count(f"node-{number}") for number in range(3)) == [2, 2, 3]
+
+    async def test_segments_of_members_are_each_within_one_rack(self, cluster: Cluster, app: App) -> None:
+        for number, rack in enumerate("aabb"):
+            cluster.add_node(f"node-{number}", cpu="3", labels={"rack": rack})
+        for number in range(8):
+            options = {"allaboard.dev/topology": "segment=4@rack"}
+            cluster.create(gang_pod(f"worker-{number}", minimum=8, annotations=options))
+        await cluster.wait_for(lambda s: len(bound(s)) == 8)
+        racks = {node["metadata"]["name"]: node["metadata"]["labels"]["rack"] for node in cluster.list("nodes")}
+        rack_of = {pod["metadata"]["name"]: racks[pod["spec"]["nodeName"]] for pod in cluster.list("pods")}
+        for first in (0, 4):
+            assert len({rack_of[f"worker-{number}"] for number in range(first, first + 4)}) == 1
 
     async def test_members_with_anti_affinity_get_nodes_of_their_own_and_avoid_bound_pods_that_it_selects(
         self, cluster: Cluster, app: App
