@@ -8,6 +8,9 @@ from allaboard.model.gpu_sharing import Shared, shared_by
 from allaboard.model.raw_fields import boolean, integer, items, labels, mapping, text, texts
 from allaboard.model.requests import RawObject, Requests, node_allocatable
 
+HOSTNAME = "kubernetes.io/hostname"
+"""The label that each node has with a value of its own."""
+
 _SMALL_IMAGE = 23  # MiB; kube-scheduler ignores smaller images (imagelocality.go, minThreshold)
 
 

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from allaboard.cluster.volumes import Need, VolumeView
 from allaboard.model.constraints import NAME_FIELD, FreeVolume, Requirement, SchedulingSpec, UnboundClaim
+from allaboard.model.node import HOSTNAME
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind
-
-HOSTNAME = "kubernetes.io/hostname"
 
 
 def with_chosen_volumes(

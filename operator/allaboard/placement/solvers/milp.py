@@ -26,6 +26,7 @@ NODE_LIMIT = 200
 """Branches of the search tree after which the solver gives up. They are enough for usual gangs, and seldom take a second."""
 
 _SMALL = 2_000  # Up to so many variables a program is tried several times.
+_MOST_REFUSED = 64  # nodes that are tried in vain for the surplus pods of a role
 _RESTARTS = 2
 _LAST = 30  # Times as many branches for the last try: one in a hundred tight gangs needs more than 4,000.
 _PROOFS = 2
@@ -161,17 +162,31 @@ def _needed(problem: Problem) -> Integers:
 
 
 def _with_surplus(problem: Problem, counts: Integers) -> Integers:
-    """Return ``counts`` with pods beyond the minimum added where they fit, role by role, on the first nodes by name."""
+    """Return ``counts`` with pods beyond the minimum added where they fit, role by role, on the first nodes by name.
+
+    Each pod may change which nodes the couplings allow to the next one, so pods with couplings are added one by one. A coupling may allow
+    a node to a pod although another coupling, or the pod's role in the same coupling, then breaks: so each addition is checked.
+    """
     if (counts.sum(axis=1) == problem.count).all() or problem.devices is not None:
         return counts
     counts = counts.copy()
     left = problem.free - np.einsum("rc,rn->cn", problem.demand, counts)
     for role in range(len(counts)):
         wanted = int(problem.count[role] - counts[role].sum())
-        slots = np.minimum(slots_for(problem.demand[role], left, problem.admits[role] & problem.allowed(counts, role)), wanted)
-        taken = first_slots(slots, wanted)
-        counts[role] += taken
-        left -= problem.demand[role][:, None] * taken
+        at_once = 1 if any(role in each.roles for each in problem.couplings) else wanted
+        admits, refused = problem.admits[role], 0
+        while wanted > 0 and refused < _MOST_REFUSED:
+            slots = slots_for(problem.demand[role], left, admits & problem.allowed(counts, role))
+            taken = first_slots(np.minimum(slots, at_once), at_once)
+            if not (number := int(taken.sum())):
+                break
+            counts[role] += taken
+            if not all(each.holds(counts) for each in problem.couplings):
+                counts[role] -= taken
+                admits, refused = admits & (taken == 0), refused + 1
+                continue
+            left -= problem.demand[role][:, None] * taken
+            wanted -= number
     return counts
 
 

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
+from allaboard.model.node import HOSTNAME
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import SearchSettings, verify
@@ -14,7 +15,7 @@ QUICK = SearchSettings(generations=3, min_generations=1)
 
 def cluster_of(cpus: Sequence[tuple[str, int]]) -> Snapshot:
     """Return nodes with some cpu, each in a zone; empty for no zone."""
-    labels = [{"zone": zone, "host": f"n{number}"} if zone else {"host": f"n{number}"} for number, (zone, _) in enumerate(cpus)]
+    labels = [{"zone": zone, HOSTNAME: f"n{number}"} if zone else {HOSTNAME: f"n{number}"} for number, (zone, _) in enumerate(cpus)]
     return snapshot([node(f"n{number}", {"cpu": cpu * 1000}, labels=labels[number]) for number, (_, cpu) in enumerate(cpus)])
 
 

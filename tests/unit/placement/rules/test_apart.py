@@ -5,6 +5,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
+from allaboard.model.node import HOSTNAME
 from allaboard.placement import Plan, build_problem, search, verify
 from allaboard.placement.rules.apart import ApartRule
 from allaboard.placement.rules.members import Rules
@@ -21,8 +22,8 @@ _SETS = st.frozensets(st.integers(0, 1), min_size=1)
 @given(
     cpus=st.lists(st.tuples(st.sampled_from(["a", "b", "c", ""]), st.integers(1, 3)), min_size=1, max_size=4),
     roles=st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2)), min_size=2, max_size=2),
-    terms=st.lists(st.tuples(st.sampled_from(["zone", "host"]), _SETS, _SETS), min_size=1, max_size=2),
-    spare=st.integers(0, 1),
+    terms=st.lists(st.tuples(st.sampled_from(["zone", HOSTNAME]), _SETS, _SETS), min_size=1, max_size=2),
+    spare=st.integers(0, 4),
 )
 def test_gang_with_anti_affinity_is_placed_whenever_that_is_possible(cpus, roles, terms, spare) -> None:
     gang = [pod for number, (count, cpu) in enumerate(roles) for pod in pods(f"r{number}", count, {"cpu": cpu * 1000})]
@@ -46,13 +47,13 @@ def test_gang_with_anti_affinity_is_placed_whenever_that_is_possible(cpus, roles
 def test_one_member_for_each_node_is_a_capacity_and_no_coupling() -> None:
     gang = pods("w", 3, {"cpu": 1000})
     uids = {pod.uid for pod in gang}
-    rules = Rules(couplings=[ApartRule("host", uids, uids)])
+    rules = Rules(couplings=[ApartRule(HOSTNAME, uids, uids)])
     problem = build_problem(gang, 3, cluster_of([("a", 4)] * 3), objective=Objective.BINPACK, rules=rules)
     assert problem.couplings == ()
     assert len({name for _, name in search(problem, QUICK, 1).assignments}) == 3
 
 
-@pytest.mark.parametrize("label", ["zone", "host"])
+@pytest.mark.parametrize("label", ["zone", HOSTNAME])
 def test_gang_of_more_members_than_domains_is_impossible(label: str) -> None:
     gang = pods("w", 4, {"cpu": 1000})
     uids = {pod.uid for pod in gang}

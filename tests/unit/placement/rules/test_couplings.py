@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
-from allaboard.model.node import Node
+from allaboard.model.node import HOSTNAME, Node
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import SpreadConstraint
 from allaboard.model.snapshot import Snapshot
@@ -22,11 +22,11 @@ from allaboard.placement.solvers.milp import Finding, solve
 from tests.unit.placement.clusters import pods
 from tests.unit.placement.rules.couplings import QUICK, cluster_of, fits
 
-VALUES = {"zone": ("a", "b", "c"), "host": ("n0", "n1", "n2")}
+VALUES = {"zone": ("a", "b", "c"), HOSTNAME: ("n0", "n1", "n2")}
 
 
 _ROLES = st.frozensets(st.integers(0, 1), min_size=1)
-_LABELS = st.sampled_from(["zone", "host"])
+_LABELS = st.sampled_from(["zone", HOSTNAME])
 
 
 @st.composite
@@ -50,7 +50,7 @@ def a_case(draw: st.DrawFn) -> tuple[list[Pod], Snapshot, Rules, int]:
     gang = [pod for number, (count, cpu) in enumerate(roles) for pod in pods(f"r{number}", count, {"cpu": cpu * 1000})]
     of_role = [{pod.uid for pod in gang if pod.uid.startswith(f"r{number}")} for number in range(len(roles))]
     rules = draw(st.lists(a_rule(of_role, gang[0].spec), min_size=1, max_size=2))
-    return gang, cluster_of(cpus), Rules(couplings=rules), max(1, len(gang) - draw(st.integers(0, 1)))
+    return gang, cluster_of(cpus), Rules(couplings=rules), max(1, len(gang) - draw(st.integers(0, 4)))
 
 
 @settings(max_examples=500, deadline=None)

@@ -8,6 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
+from allaboard.model.node import HOSTNAME
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import build_problem, search, verify
@@ -25,10 +26,10 @@ def a_case(draw: st.DrawFn) -> tuple[list[Pod], Snapshot, Rules, int]:
     cpus = draw(st.lists(st.tuples(st.sampled_from(["a", "b", ""]), st.integers(1, 4)), min_size=1, max_size=4))
     gang = pods("r", draw(st.integers(1, 5)), {"cpu": draw(st.integers(1, 2)) * 1000})
     uids = tuple(pod.uid for pod in gang)
-    rules: list[CouplingRule] = [SegmentRule(draw(st.sampled_from(["zone", "host"])), draw(st.integers(1, 3)), uids)]
+    rules: list[CouplingRule] = [SegmentRule(draw(st.sampled_from(["zone", HOSTNAME])), draw(st.integers(1, 3)), uids)]
     if draw(st.booleans()):
-        rules.append(ApartRule("host", set(uids), set(uids)))
-    return gang, cluster_of(cpus), Rules(couplings=rules), max(1, len(gang) - draw(st.integers(0, 1)))
+        rules.append(ApartRule(HOSTNAME, set(uids), set(uids)))
+    return gang, cluster_of(cpus), Rules(couplings=rules), max(1, len(gang) - draw(st.integers(0, 4)))
 
 
 @settings(max_examples=400, deadline=None)
