@@ -12,7 +12,7 @@ from allaboard.binding.outcomes import Committed, Refused
 from allaboard.binding.reasons import Reason
 from allaboard.model.gang import Gang, GangKey, OnMemberLost, Undo
 from allaboard.model.pod import Pod
-from allaboard.placement import Plan
+from allaboard.placement import Plan, Violation, Wrong
 from allaboard.planning import answers as planned
 from allaboard.planning.preemption import Preemption
 from allaboard.records.partial_bind import FORWARD_SECONDS, PartialBind
@@ -208,7 +208,9 @@ def after_search(
         case planned.SearchLonger(plan=plan):
             return SearchLonger(plan)
         case planned.Outdated(unfit=unfit):
-            return LookAgain(unfit)
+            # If members' nodes don't agree with each other, the next plan may be the same: a change of the cluster is seldom the cause.
+            is_broken = isinstance(unfit.because, Violation) and unfit.because.wrong is Wrong.BROKEN
+            return Wait(reasons.NotBound(unfit)) if is_broken else LookAgain(unfit)
         case planned.Failed(error=error):
             return Wait(reasons.SearchFailed(str(error)))
         case planned.Refused(plan=plan, cause=cause, reservation=reservation, preemption=preemption):

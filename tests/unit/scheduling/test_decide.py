@@ -13,7 +13,8 @@ from allaboard.binding.outcomes import Assignment, BindReply, Committed, Members
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Gang, GangKey, Hold, Objective, OnMemberLost, Undo
 from allaboard.model.pod import Pod
-from allaboard.placement import Plan
+from allaboard.model.reasons import Kind, Reason
+from allaboard.placement import Plan, Violation, Wrong
 from allaboard.planning.answers import Failed, Outdated, Placed, SearchLonger
 from allaboard.planning.answers import Refused as NoPlacement
 from allaboard.planning.prepared import PreparedGang
@@ -156,6 +157,7 @@ def test_each_answer_of_a_search_other_than_a_refusal_leads_to_its_own_decision(
         "Bind": Placed(gang, PLAN, ()),
         SEARCH_LONGER: SearchLonger(gang, UNKNOWN),
         "LookAgain": Outdated(gang, Refused(MembersChanged(1, 2))),
+        "Wait NotBound": Outdated(gang, Refused(Violation(Wrong.BROKEN, reason=Reason(Kind.SEGMENTS, "rack", "a, b")))),
         "Wait SearchFailed": Failed(gang, SearchError("it died")),
     }
     assert [name_of(after_search(gang, answer, None, NOW)) for answer in answers.values()] == list(answers)
