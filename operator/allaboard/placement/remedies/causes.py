@@ -148,7 +148,7 @@ def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, I
 
 def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:
     """Return ``pods`` without host ports and volumes, so that only amounts of resources decide whether the pods fit."""
-    specs = {spec: replace(spec, host_ports=(), attaches=()) for spec in {pod.spec for pod in pods}}
+    specs = {spec: replace(spec, host_ports=(), attaches=(), unbound=()) for spec in {pod.spec for pod in pods}}
     return [_Bare(pod.uid, specs[pod.spec]) for pod in pods]
 
 

@@ -7,18 +7,19 @@ remedies (``remedies``) are looked for on these nodes, too.
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from allaboard.model.arrays import Integers
-from allaboard.model.node import Node
+from allaboard.model.node import HOSTNAME, Node
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement.problem.build import build_problem
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.capacity import slots_for
+from allaboard.placement.rules.coupling import Coupling
 from allaboard.placement.rules.filters import NodeFilters
 from allaboard.placement.rules.members import NO_RULES, Rules
 from allaboard.placement.rules.together import Together
@@ -48,6 +49,7 @@ class EmptiedProblem:
     ``ceiling``: int64[capacities, nodes], what may be free at most after a remedy: ``empty``, or ``slack`` where a node is over-committed.
     ``names``: for each set of roles that must share a domain, the name of each domain, as ``label=value``.
     ``where``: names of the domains to which these sets of roles are confined, separated by commas; empty before they are confined.
+    ``places``: for each node, the names of its domains by the other rules between members, except its host.
     """
 
     problem: Problem
@@ -57,19 +59,24 @@ class EmptiedProblem:
     blockers: tuple[Blocker, ...]
     names: tuple[Mapping[int, str], ...] = ()
     where: str = ""
+    places: tuple[tuple[str, ...], ...] = ()
+
+    def domain_of(self, row: int) -> str:
+        """Return the names of the domains that matter for a node like the one at ``row``, separated by commas."""
+        return ",".join(dict.fromkeys([*([self.where] if self.where else []), *(self.places[row] if self.places else ())]))
 
 
 def emptied_problem_of(
     problem: Problem,
     pods: Sequence[Pod],
     snapshot: Snapshot,
-    others: Sequence[tuple[str, Sequence[Pod]]] = (),
+    gangs: Sequence[tuple[str, Sequence[Pod]]] = (),
     rules: Rules = NO_RULES,
     filters: NodeFilters | None = None,
 ) -> EmptiedProblem:
     """Return the emptied problem for ``problem``, which was built from ``pods`` and ``rules`` on ``snapshot``.
 
-    ``others``: (key, pods) of each bound gang that might be released, in the order in which the gangs should be released.
+    ``gangs``: (key, pods) of each bound gang that might be released, in the order in which the gangs should be released.
     """
     if snapshot.devices is not None:  # with shared GPUs, an amount of a resource doesn't decide whether a pod fits
         nothing = problem.free[:, :0]
@@ -84,11 +91,14 @@ def emptied_problem_of(
             slack[column] -= snapshot.used[kept, source]
     now = with_free(on_empty_nodes, slack)
     place = {name: row for row, name in enumerate(on_empty_nodes.nodes)}
-    blockers = tuple(_blocker(on_empty_nodes, key, bound, place) for key, bound in others)
+    blockers = tuple(_blocker(on_empty_nodes, key, bound, place) for key, bound in gangs)
     ceiling = np.where(slack < 0, slack, on_empty_nodes.free)
     nodes = [snapshot.nodes[row] for row in kept.tolist()] if on_empty_nodes.together else []
     names = tuple(_names(group, nodes) for group in on_empty_nodes.together)
-    return EmptiedProblem(now, slack, on_empty_nodes.free, ceiling, tuple(blocker for blocker in blockers if len(blocker.rows)), names)
+    others = [each for each in on_empty_nodes.couplings if not isinstance(each, Together)]
+    places = tuple(_places(others, [snapshot.nodes[row] for row in kept.tolist()])) if others else ()
+    near = tuple(blocker for blocker in blockers if len(blocker.rows))
+    return EmptiedProblem(now, slack, on_empty_nodes.free, ceiling, near, names, places=places)
 
 
 def with_chosen_domains(emptied: EmptiedProblem, most: int) -> tuple[Sequence[EmptiedProblem], bool]:
@@ -136,13 +146,21 @@ def _confined(emptied: EmptiedProblem, domains: Sequence[int]) -> EmptiedProblem
             blockers.append(Blocker(blocker.key, place[blocker.rows[there]], blocker.frees[:, there]))
     where = ",".join(dict.fromkeys(names[domain] for names, domain in zip(emptied.names, domains, strict=True) if domain in names))
     slack, empty, ceiling = (each[:, rows] for each in (emptied.slack, emptied.empty, emptied.ceiling))
-    return EmptiedProblem(problem.restricted_to(rows), slack, empty, ceiling, tuple(blockers), where=where)
+    places = tuple(emptied.places[row] for row in rows.tolist()) if emptied.places else ()
+    return EmptiedProblem(problem.restricted_to(rows), slack, empty, ceiling, tuple(blockers), where=where, places=places)
 
 
 def _names(group: Together, nodes: Sequence[Node]) -> dict[int, str]:
     known, first = np.unique(group.domains, return_index=True)
     of_domains = zip(known.tolist(), first.tolist(), strict=True)
     return {domain: f"{group.label}={nodes[row].labels[group.label]}" for domain, row in of_domains if domain >= 0}
+
+
+def _places(couplings: Sequence[Coupling], nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:
+    """Yield the names of each node's domains, except its host."""
+    shared = {each.label: each.domains for each in couplings if each.label != HOSTNAME}
+    for row, node in enumerate(nodes):
+        yield tuple(f"{label}={node.labels[label]}" for label, domains in shared.items() if domains[row] >= 0)
 
 
 def with_free(problem: Problem, slack: Integers) -> Problem:

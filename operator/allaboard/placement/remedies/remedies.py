@@ -13,6 +13,8 @@ from fractions import Fraction
 import numpy as np
 
 from allaboard.model.arrays import Integers
+from allaboard.model.node import HOSTNAME
+from allaboard.model.reasons import Kind
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
 from allaboard.placement.rules.capacity import fill
@@ -59,7 +61,7 @@ class More:
 class MoreNodes:
     """A number of new, empty nodes that would let the gang fit, if they are equal to the node ``like``.
 
-    ``domain``: the domain in which the new nodes must be, as ``label=value``, if roles must share a domain; else empty.
+    ``domain``: the domains in which the new nodes must be, as ``label=value``, if there are rules between members; else empty.
     """
 
     number: int
@@ -120,9 +122,9 @@ def _questions(problem: Problem) -> int:
 def _fits(problem: Problem) -> bool:
     """Return whether a gang that the bounds don't exclude is known to fit.
 
-    For a gang of one role the bounds are exact. For several roles the solver must find a placement.
+    For a gang of one role without rules between its members the bounds are exact. For other gangs the solver must find a placement.
     """
-    if len(problem.roles) == 1:
+    if len(problem.roles) == 1 and not problem.couplings:
         return True
     return problem.slots.size <= _MOST_CELLS and solve(problem, _NODE_LIMIT).finding is Finding.FITS
 
@@ -228,14 +230,17 @@ def _more_for(emptied: EmptiedProblem, counts: Integers, column: int, *, is_leas
 def _more_nodes(emptied: EmptiedProblem) -> MoreNodes | None:
     """Return the fewest empty nodes of one kind that are known to suffice; None if none are.
 
-    Only the kinds of nodes that take most pods are tried.
+    Only the kinds of nodes that take most pods are tried, and none if members depend on each other's hosts in another way than that each
+    of them needs its own.
     """
     problem = emptied.problem
+    if any(each.label == HOSTNAME for each in problem.couplings):
+        return None
     empty = with_free(problem, emptied.empty)
     kinds = np.unique(np.concatenate([emptied.empty, problem.admits]), axis=1, return_index=True)[1]
     taking = np.minimum(empty.slots[:, kinds], problem.count[:, None]).sum(axis=0)
     found = [
-        MoreNodes(number, problem.nodes[row], emptied.where)
+        MoreNodes(number, problem.nodes[row], emptied.domain_of(row))
         for row in kinds[np.argsort(-taking, kind="stable")][:_MOST_KINDS].tolist()
         if (number := _nodes_needed(emptied, row)) is not None
     ]
@@ -262,20 +267,26 @@ def _nodes_needed(emptied: EmptiedProblem, row: int) -> int | None:
 
 
 def _extended(emptied: EmptiedProblem, row: int, number: int) -> Problem:
-    """Return the problem with ``number`` more nodes like the one at ``row``.
+    """Return the problem with ``number`` more nodes like the one at ``row``: with its labels, but without the volumes that are free there.
 
     Only the fields that decide whether the gang fits are extended.
     """
     problem = emptied.problem
-
-    def joined(old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        return np.concatenate([old, np.repeat(new[:, None], number, axis=1)], axis=1)
-
+    rows = np.concatenate([np.arange(len(problem.nodes)), np.full(number, row)])
+    offered = emptied.empty[:, row].copy()
+    for column, reason in enumerate(problem.reasons):
+        # Where volumes are provisioned, the column counts as many as the gang can need.
+        is_local = reason.kind is Kind.NO_VOLUME and offered[column] < emptied.empty[column].max(initial=1)
+        # A domain that has had one node would have more nodes. Only a host is a domain of its own.
+        is_shared = reason.kind is Kind.ANTI_AFFINITY and reason.subject != HOSTNAME
+        if is_local or is_shared:
+            offered[column] = 0
     return with_free(
         replace(
             problem,
-            nodes=problem.nodes + (problem.nodes[row],) * number,
-            admits=joined(problem.admits, problem.admits[:, row]),
+            nodes=tuple(problem.nodes[each] for each in rows.tolist()),
+            admits=problem.admits[:, rows],
+            couplings=tuple(each.restricted_to(rows) for each in problem.couplings),
         ),
-        joined(np.maximum(emptied.slack, 0), emptied.empty[:, row]),
+        np.concatenate([np.maximum(emptied.slack, 0), np.repeat(offered[:, None], number, axis=1)], axis=1),
     )

@@ -68,6 +68,10 @@ class Coupling(Protocol):
     """
 
     @property
+    def label(self) -> str:
+        """The node label whose values are the domains."""
+
+    @property
     def roles(self) -> tuple[int, ...]:
         """The roles whose nodes the rule restricts."""
 
