@@ -129,8 +129,9 @@ class Cause(NamedTuple):
     """The reason why no capacity was found for a gang.
 
     ``requested`` and ``there`` are amounts of ``resource``, in the units of ``model.requests``. With the rule ``MIN_RESOURCES`` these are
-    amounts of the PodGroup's minResources. If ``resource`` is empty, ``rule`` is the cause. For ``CONSTRAINTS``, ``rule`` is the rule that
-    refuses the gang, or ``None`` if nodes admit too few members. For ``RESERVED``, the rule's subject is the first gang in the queue whose
+    amounts of the PodGroup's minResources. If ``resource`` is empty, ``rule`` is the cause. For ``CONSTRAINTS``, ``rule`` is the rule
+    without which the gang would fit, or ``None`` if nodes admit too few members. If the gang would only fit without several rules, the
+    others are ``other_rules``. For ``RESERVED``, the rule's subject is the first gang in the queue whose
     capacity is kept. For ``NEVER_FITS``, the rule's subject is the node label whose domains are
     all too small. ``rule`` is ``None`` if the nodes are too small in a way that no single amount shows.
     """
@@ -142,6 +143,7 @@ class Cause(NamedTuple):
     member: str = ""
     """UID of a member that requests ``requested`` by itself, while no node has more than ``there``; empty if all members count."""
     rule: Reason | None = None
+    other_rules: tuple[Reason, ...] = ()
     node: str = ""
     """The node with the largest free amount of ``resource``, which is ``most``; set only for a single pod that asks for a number of GPUs.
     """

@@ -50,6 +50,7 @@ SEED = 42
 
 MOST_CELLS = 100_000  # nodes times kinds of pods and their rules: building more cells would block the event loop.
 _PAUSE_SECONDS = 60.0  # the pause of a strategy that didn't answer, for the gangs of one namespace.
+_MOST_LEFT_OUT = 4  # rules between members that are left out one at a time, to name the one that refuses a gang
 _MANY = 8  # single pods: from this number on a joint search takes less time than a search for each.
 
 
@@ -125,24 +126,31 @@ class Planner:
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
         if cause.code is not Code.FRAGMENTED:
             return cause
-        # Would the gang fit without the rules between its members? Leave out one kind of rule at a time, then both.
-        has_ports = any(pod.spec.host_ports for pod in gang.candidates)
-        attaches = any(pod.spec.attaches for pod in gang.candidates)
-        without: list[tuple[Sequence[Candidate], Rules, Reason | None]] = []
-        if rules.couplings:
-            without.append((gang.candidates, rules.without_couplings, rules.couplings[0].reason))
-        if has_ports or attaches:
-            rule = Reason(Kind.PORTS if has_ports else Kind.ATTACHMENTS) if has_ports != attaches else None
-            without.append((amounts_alone(gang.candidates), rules, rule))
-        if rules.couplings and (has_ports or attaches):
-            without.append((amounts_alone(gang.candidates), rules.without_couplings, None))
+        # Would the gang fit without the rules between its members? Leave out one rule at a time, then all of them.
+        specs = list({id(pod.spec): pod.spec for pod in gang.candidates}.values())
+        asked = {
+            Kind.PORTS: any(spec.host_ports for spec in specs),
+            Kind.ATTACHMENTS: any(spec.attaches for spec in specs),
+            Kind.NO_VOLUME: any(spec.unbound for spec in specs),
+        }
+        of_amounts = tuple(Reason(kind) for kind, is_asked in asked.items() if is_asked)
+        of_members = tuple(dict.fromkeys(each.reason for each in rules.couplings))
+        without: list[tuple[Sequence[Candidate], Rules, Sequence[Reason]]] = [
+            (gang.candidates, rules.without(reason), (reason,)) for reason in of_members[:_MOST_LEFT_OUT]
+        ]
+        if len(of_members) > 1:
+            without.append((gang.candidates, rules.without_couplings, of_members))
+        if of_amounts:
+            without.append((amounts_alone(gang.candidates), rules, of_amounts))
+        if of_members and of_amounts:
+            without.append((amounts_alone(gang.candidates), rules.without_couplings, (*of_members, *of_amounts)))
         with suppress(SearchError), self.costs.brief([gang]):
-            for pods, left, rule in without:
+            for pods, left, left_out in without:
                 problem = build_problem(
                     pods, gang.least, snapshot, objective=gang.objective, packing=self.packings.of(gang), rules=left, filters=self._filters
                 )
                 if (await self.searcher.search_briefly(problem, self._seed(gang))).feasible:
-                    return Cause(Code.CONSTRAINTS, rule=rule)
+                    return Cause(Code.CONSTRAINTS, rule=left_out[0], other_rules=tuple(left_out[1:]))
         return cause
 
     async def _kept_for(self, gang: PreparedGang) -> GangKey | None:

@@ -27,6 +27,7 @@ NO_NODES = "no nodes available to schedule pods"
 _JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
 _FEW_NODES = 3
 _EVENT_NOTE_LIMIT = 1024  # bytes; the API server refuses longer notes
+_FEW_RULES = 3  # most rules that a message names
 _SUMMARY_LIMIT = 80  # characters: a column of a table
 
 
@@ -71,6 +72,8 @@ def not_bound(outcome: Refused | Committed) -> str:
     match outcome.because:
         case MembersChanged(existing, missing):
             return f"members changed while the gang was being placed: {existing} of {missing} unbound members still exist"
+        case Violation(wrong=Wrong.BROKEN) as found:
+            return f"the plan breaks a rule between members, or the cluster changed while it was made: {violation(found)}"
         case Violation() as found:
             return f"the cluster changed while the gang was being placed: {violation(found)}"
         case NotAdmitted(assignment, reply):
@@ -161,11 +164,17 @@ def cause(why: Cause, plan: Plan, subject: str = "a member") -> str:
         case Code.RESERVED if why.rule:
             return f"the free capacity is reserved for {why.rule.subject}"
         case Code.CONSTRAINTS if why.rule:
-            return f"would fit without {rule(why.rule)}"
+            return f"would fit without {_listed([rule(each) for each in (why.rule, *why.other_rules)])}"
     role = _hardest_role(plan.explanation, why)
     kept = [(nodes, reason(each)) for each, nodes in role.reasons if each.kind is not Kind.INSUFFICIENT] if role else []
     nodes, text = max(kept, default=(0, ""))
     return f"{nodes} of {plan.explanation.total_nodes} {text}" if text else NO_NODES
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Return ``words`` as a list in a sentence; only the first three if there are more."""
+    shown = [*words[:_FEW_RULES], *([f"{len(words) - _FEW_RULES} more"] if len(words) > _FEW_RULES else [])]
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
 
 
 def _free(amount: str) -> str:

@@ -52,7 +52,8 @@ _RULES = {
     Kind.POD_AFFINITY: "the affinity of its members by {subject}",
     Kind.SPREAD: "the topology spread of its members by {subject}",
     Kind.PORTS: "its host ports",
-    Kind.ATTACHMENTS: "its volumes",
+    Kind.ATTACHMENTS: "the number of volumes that a node can attach",
+    Kind.NO_VOLUME: "its volume claims, for which too few volumes are free",
 }
 """Rules between members, in words that follow ``would fit without`` in a message."""
 

@@ -1,7 +1,7 @@
 """The rules between the members of a gang, as one value that is made from the gang and passed to each search and to the last check."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from allaboard.model.constraints import SchedulingSpec
@@ -43,6 +43,10 @@ class Rules:
     def without_couplings(self) -> "Rules":
         """The rules that don't restrict nodes by the nodes of other members."""
         return Rules(self.parts, attractions=self.attractions)
+
+    def without(self, reason: Reason) -> "Rules":
+        """Return the rules without the couplings that have this reason."""
+        return replace(self, couplings=[each for each in self.couplings if each.reason != reason])
 
     @property
     def sets(self) -> Sequence[Collection[str]]:
