@@ -26,6 +26,9 @@ from allaboard.model.raw_fields import integer, items, labels, mapping, sequence
 NO_LABELS: Mapping[str, frozenset[str | None]] = MappingProxyType({})
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_OF_VALUES = frozenset({"In", "NotIn"})
+_POLICIES = ("Honor", "Ignore")
+_WHEN_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
 _LARGEST_WEIGHT = 100  # of a preference (the API server's validation)
 
 
@@ -185,7 +188,7 @@ def affinity_terms(affinity: Mapping[str, object], pod: Mapping[str, object]) ->
     path, key = "spec.affinity.podAffinity.", "requiredDuringSchedulingIgnoredDuringExecution"
     terms = items(mapping(affinity, "podAffinity", "spec.affinity."), key, path, AFFINITY_TERMS)
     return tuple(
-        _term(term, where, pod) if term.get("labelSelector") is not None else PodTerm(text(term, "topologyKey", path=where), (_NO_POD,))
+        _term(term, where, pod) if term.get("labelSelector") is not None else PodTerm(_topology_key(term, where), (_NO_POD,))
         for where, term in terms
     )
 
@@ -214,23 +217,54 @@ def spread_constraints(
 
     ``unsatisfiable``: ``DoNotSchedule`` for the constraints that are requirements, ``ScheduleAnyway`` for those that are preferences.
     """
-    found = []
+    found, seen = [], set[tuple[str, str]]()
     for where, stated in items(spec, "topologySpreadConstraints", "spec.", SPREADS):
-        if text(stated, "whenUnsatisfiable", "DoNotSchedule", where) != unsatisfiable:
+        when = _one_of(_WHEN_UNSATISFIABLE, stated, "whenUnsatisfiable", where)
+        topology_key = _topology_key(stated, where)
+        if (topology_key, when) in seen:
+            raise MalformedError(f"{where}topologyKey", f"{shown(topology_key)} has another constraint with {when} already")
+        seen.add((topology_key, when))
+        if when != unsatisfiable:
             continue
+        if when != "DoNotSchedule" and stated.get("minDomains") is not None:
+            raise MalformedError(f"{where}minDomains", "may be stated with whenUnsatisfiable: DoNotSchedule only")
         has_selector = stated.get("labelSelector") is not None
         expressions = _with_keys(stated, where, pod, ("matchLabelKeys",)) if has_selector else (_NO_POD,)
         found.append(
             SpreadConstraint(
-                topology_key=text(stated, "topologyKey", path=where),
+                topology_key=topology_key,
                 expressions=expressions,
-                max_skew=integer(stated, "maxSkew", 1, where),
-                min_domains=integer(stated, "minDomains", 1, where),
-                honors_affinity=text(stated, "nodeAffinityPolicy", "Honor", where) == "Honor",
-                honors_taints=text(stated, "nodeTaintsPolicy", "Ignore", where) == "Honor",
+                max_skew=_at_least_one(stated, "maxSkew", where),
+                min_domains=_at_least_one(stated, "minDomains", where),
+                honors_affinity=_one_of(_POLICIES, stated, "nodeAffinityPolicy", where) == "Honor",
+                honors_taints=_one_of(_POLICIES[::-1], stated, "nodeTaintsPolicy", where) == "Honor",
             )
         )
     return tuple(found)
+
+
+def _one_of(values: Sequence[str], stated: Mapping[str, object], key: str, where: str) -> str:
+    """Return the value under ``key``, by default the first of ``values``. Raises ``MalformedError`` if it is none of them."""
+    value = text(stated, key, values[0], where)
+    if value not in values:
+        raise MalformedError(f"{where}{key}", f"{shown(value)} is not one of {', '.join(values)}")
+    return value
+
+
+def _at_least_one(stated: Mapping[str, object], key: str, where: str) -> int:
+    """Return the whole number under ``key``, by default 1. Raises ``MalformedError`` if it is less than 1."""
+    number = integer(stated, key, 1, where)
+    if number < 1:
+        raise MalformedError(f"{where}{key}", f"{number} is less than 1")
+    return number
+
+
+def _topology_key(stated: Mapping[str, object], where: str) -> str:
+    """Return the topology key of a term or constraint. Raises ``MalformedError`` if it is missing."""
+    key = text(stated, "topologyKey", path=where)
+    if not key:
+        raise MalformedError(f"{where}topologyKey", "is missing")
+    return key
 
 
 def _with_keys(
@@ -248,7 +282,7 @@ def _with_keys(
 
 def _term(term: Mapping[str, object], where: str, pod: Mapping[str, object]) -> PodTerm:
     return PodTerm(
-        topology_key=text(term, "topologyKey", path=where),
+        topology_key=_topology_key(term, where),
         expressions=_with_keys(term, where, pod),
         namespaces=texts(term, "namespaces", where, POD_NAMESPACES),
         in_any_namespace=term.get("namespaceSelector") is not None,
@@ -265,5 +299,8 @@ def expressions_in(selector: Mapping[str, object], path: str) -> tuple[LabelExpr
         operator = text(expression, "operator", path=at)
         if operator not in _OPERATORS:
             raise MalformedError(f"{at}operator", f"{shown(operator)} is not one of {', '.join(sorted(_OPERATORS))}")
-        expressions.append(LabelExpression(text(expression, "key", path=at), operator, texts(expression, "values", at, values_of_selector)))
+        values = texts(expression, "values", at, values_of_selector)
+        if (operator in _OF_VALUES) is not bool(values):
+            raise MalformedError(f"{at}values", f"must be {'stated' if operator in _OF_VALUES else 'absent'} with operator {operator}")
+        expressions.append(LabelExpression(text(expression, "key", path=at), operator, values))
     return tuple(expressions)

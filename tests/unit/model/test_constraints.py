@@ -1,5 +1,6 @@
 """Tests reading the part of a pod's spec that decides which nodes can take the pod."""
 
+import re
 from typing import Any
 
 import pytest
@@ -137,7 +138,12 @@ def test_pod_affinity_and_topology_spread_are_read() -> None:
 
 def test_preferences_do_not_count_as_unsupported() -> None:
     affinity = {"podAffinity": {PREFERRED: [{"weight": 1}], REQUIRED: []}, "podAntiAffinity": {PREFERRED: [{"weight": 1}]}}
-    assert read(affinity=affinity, topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}], resourceClaims=[]).unsupported == ()
+    assert (
+        read(
+            affinity=affinity, topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}], resourceClaims=[]
+        ).unsupported
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,3 +166,39 @@ def test_a_wrong_type_is_reported_with_its_path(spec: dict[str, Any], field: str
     with pytest.raises(MalformedError) as caught:
         read(**spec)
     assert caught.value.field == field
+
+
+_SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([{**_SPREAD, "maxSkew": 0}], "[0].maxSkew: 0 is less than 1"),
+        ([{**_SPREAD, "minDomains": 0}], "[0].minDomains: 0 is less than 1"),
+        ([{**_SPREAD, "whenUnsatisfiable": "Never"}], "[0].whenUnsatisfiable: 'Never' is not one of DoNotSchedule, ScheduleAnyway"),
+        ([{**_SPREAD, "nodeTaintsPolicy": "honor"}], "[0].nodeTaintsPolicy: 'honor' is not one of Ignore, Honor"),
+        ([{**_SPREAD, "topologyKey": ""}], "[0].topologyKey: is missing"),
+        ([_SPREAD, _SPREAD], "[1].topologyKey: 'zone' has another constraint with DoNotSchedule already"),
+        (
+            [{**_SPREAD, "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2}],
+            "[0].minDomains: may be stated with whenUnsatisfiable: DoNotSchedule only",
+        ),
+        (
+            [{**_SPREAD, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}}],
+            "[0].labelSelector.matchExpressions[0].values: must be stated with operator In",
+        ),
+        (
+            [{**_SPREAD, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["b"]}]}}],
+            "[0].labelSelector.matchExpressions[0].values: must be absent with operator Exists",
+        ),
+    ],
+)
+def test_a_spread_constraint_that_no_api_server_stores_is_refused(wrong: list[dict[str, object]], message: str) -> None:
+    with pytest.raises(MalformedError, match=re.escape(f"spec.topologySpreadConstraints{message}")):
+        read(topologySpreadConstraints=wrong)
+
+
+def test_a_term_of_affinity_without_a_topology_key_is_refused() -> None:
+    with pytest.raises(MalformedError, match="topologyKey: is missing"):
+        read(affinity={"podAffinity": {REQUIRED: [{"labelSelector": {}}]}})
