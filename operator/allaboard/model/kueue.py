@@ -1,8 +1,11 @@
 """Reads the labels and annotations by which Kueue manages pods (pkg/controller/jobs/pod/constants/constants.go, 0.19)."""
 
+import re
 from collections.abc import Iterable, Mapping
 
+from allaboard.model.errors import MalformedError, shown
 from allaboard.model.limits import CHARACTERS
+from allaboard.model.raw_fields import LABEL_KEY
 
 GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
 """Annotation of a pod in a group of plain pods; before Kueue 0.18 a label."""
@@ -35,13 +38,26 @@ def kueue_group_in(labels: Mapping[str, object], annotations: Mapping[str, objec
 def topology_asked_of_kueue(labels: Mapping[str, object], annotations: Mapping[str, object]) -> str:
     """Return what a pod asks of Kueue's topologies, as the option ``topology`` states it; empty if it asks for nothing.
 
-    Kueue chooses the nodes of the pods that it manages, so their annotations aren't read.
+    Kueue chooses the nodes of the pods that it manages, so their annotations aren't read. Raises ``MalformedError`` for an annotation that
+    can't be read.
     """
     required, preferred, level, size = asked = [_text(annotations.get(name)) for name in TOPOLOGY]
     if not any(asked) or any(name in labels or name in annotations for name in MANAGED):
         return ""
-    parts = [("required", required), ("preferred", preferred), ("segment", f"{size}@{level}" if level or size else "")]
+    if bool(level) is not bool(size):
+        missing, there = (_SLICE_SIZE, _SLICES) if level else (_SLICES, _SLICE_SIZE)
+        raise MalformedError(_field(there), f"needs {missing} as well")
+    for name, value in ((_REQUIRED, required), (_PREFERRED, preferred), (_SLICES, level)):
+        if value and not re.fullmatch(LABEL_KEY, value):
+            raise MalformedError(_field(name), f"{shown(value)} is not the key of a label")
+    if size and not re.fullmatch("[1-9][0-9]{0,3}", size):
+        raise MalformedError(_field(_SLICE_SIZE), f"{shown(size)} is not a whole number from 1 to 9999")
+    parts = [("required", required), ("preferred", preferred), ("segment", f"{size}@{level}" if level else "")]
     return ", ".join(f"{name}={value}" for name, value in parts if value)
+
+
+def _field(annotation: str) -> str:
+    return f"metadata.annotations[{annotation}]"
 
 
 def is_named_by_kueue(names: Iterable[str]) -> bool:

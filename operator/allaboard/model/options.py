@@ -48,8 +48,11 @@ def options_in(metadata: Mapping[str, object]) -> tuple[Options, MalformedError 
     """
     annotations = mapping(metadata, "annotations", "metadata.")
     stated = [key for key in annotations if isinstance(key, str) and key.startswith(OPTION_PREFIX)]
-    problem = _stated_as_label(metadata)
-    asked = topology_asked_of_kueue(mapping(metadata, "labels", "metadata."), annotations)
+    problem, asked = _stated_as_label(metadata), ""
+    try:
+        asked = topology_asked_of_kueue(mapping(metadata, "labels", "metadata."), annotations)
+    except MalformedError as error:
+        problem = problem or error
     if not stated:
         return ((("topology", asked),) if asked else ()), problem
     names = {key.removeprefix(OPTION_PREFIX) for key in stated}

@@ -16,6 +16,9 @@ Levels = Mapping[str, tuple[str, ...]]
 
 _TOPOGRAPH, _AWS, _GOOGLE = "network.topology.nvidia.com", "topology.k8s.aws/network-node-layer", "cloud.google.com/gce-topology"
 
+_KUEUE = "cloud.provider.com/topology"  # as in Kueue's documentation
+_SPINE = (f"{_TOPOGRAPH}/spine", f"{_TOPOGRAPH}/tier-1", f"{_AWS}-2", f"{_GOOGLE}-block")
+
 LEVELS: Levels = {
     # GPU feature discovery's NVLink domain, and NVIDIA Topograph's.
     "nvlink": ("nvidia.com/gpu.clique", f"{_TOPOGRAPH}/accelerator"),
@@ -28,8 +31,10 @@ LEVELS: Levels = {
         f"{_TOPOGRAPH}/tier-0",
         f"{_AWS}-3",
         f"{_GOOGLE}-subblock",
+        f"{_KUEUE}-rack",
     ),
-    "spine": (f"{_TOPOGRAPH}/spine", f"{_TOPOGRAPH}/tier-1", f"{_AWS}-2", f"{_GOOGLE}-block"),
+    "block": ("topology.kubernetes.io/block", f"{_KUEUE}-block", *_SPINE),
+    "spine": _SPINE,
     "core": (f"{_TOPOGRAPH}/core", f"{_TOPOGRAPH}/datacenter", f"{_TOPOGRAPH}/tier-2", f"{_AWS}-1"),
     "zone": ("topology.kubernetes.io/zone",),
     "region": ("topology.kubernetes.io/region",),
@@ -63,22 +68,32 @@ class TopologyWish:
 def topology_wish(value: str) -> TopologyWish:
     """Return what ``value`` asks for: ``rack``, or ``required=block, preferred=rack, segment=4@rack``. Raises ``ValueError``."""
     if "=" not in value:
-        return TopologyWish(preferred=label_key(value))
+        return TopologyWish(preferred=_level(value, value))
     found: dict[str, str] = {}
     for part in value.split(","):
         name, _, stated = (each.strip() for each in part.partition("="))
         if name not in ("required", "preferred", "segment") or name in found:
-            raise ValueError(f"{value[:64]!r} is not of the form required=block, preferred=rack, segment=4@rack, each once")
+            raise ValueError(_not_of_the_form(value))
         found[name] = stated
-    wish = TopologyWish(
-        label_key(found["preferred"]) if "preferred" in found else "", label_key(found["required"]) if "required" in found else ""
-    )
+    preferred, required = (_level(found[name], value) if name in found else "" for name in ("preferred", "required"))
+    wish = TopologyWish(preferred, required)
     if "segment" not in found:
         return wish
-    size, _, level = found["segment"].partition("@")
-    if not re.fullmatch("[1-9][0-9]{0,3}", size) or int(size) > MEMBERS.most:
+    size, at, level = found["segment"].partition("@")
+    if not at or not re.fullmatch("[1-9][0-9]{0,3}", size) or int(size) > MEMBERS.most:
         raise ValueError(f"segment={found['segment'][:64]!r} is not of the form 4@rack: a number of members, and a level")
-    return TopologyWish(wish.preferred, wish.required, int(size), label_key(level))
+    return TopologyWish(wish.preferred, wish.required, int(size), _level(level, value))
+
+
+def _level(name: str, value: str) -> str:
+    """Return ``name`` if it is the name of a level or a node label. Raises ``ValueError`` about the whole ``value`` if it isn't."""
+    if not re.fullmatch(LABEL_KEY, name):
+        raise ValueError(_not_of_the_form(value))
+    return name
+
+
+def _not_of_the_form(value: str) -> str:
+    return f"{value[:64]!r} is neither a level, such as rack, nor of the form required=block, preferred=rack, segment=4@rack, each once"
 
 
 def label_key(value: str) -> str:
@@ -91,10 +106,12 @@ def label_key(value: str) -> str:
 def placeholder_label(name: str, levels: Levels) -> str:
     """Return the label that stands for ``name`` if no node has a label for it.
 
-    If ``name`` is a level, this label is ``of level <name>``, which contains blanks: no node can have it, and it is clear in messages. Any
-    other ``name`` is returned unchanged.
+    The label contains blanks, so that no node can have it, and it is clear in messages. A ``name`` with a prefix can only be a label, and
+    is returned unchanged.
     """
-    return f"of level {name}" if name in levels else name
+    if name in levels:
+        return f"of level {name}"
+    return name if "/" in name else f"{name}, which is none of the levels {', '.join(levels)} either"
 
 
 def labels_of(name: str, levels: Levels) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ SEED = 42
 
 MOST_CELLS = 100_000  # nodes times kinds of pods and their rules: building more cells would block the event loop.
 _PAUSE_SECONDS = 60.0  # the pause of a strategy that didn't answer, for the gangs of one namespace.
-_MOST_LEFT_OUT = 4  # rules between members that are left out one at a time, to name the one that refuses a gang
+_MOST_LEFT_OUT = 4  # rules between members that are left out one at a time, to name the one that refuses a gang.
 _MANY = 8  # single pods: from this number on a joint search takes less time than a search for each.
 
 

@@ -165,6 +165,24 @@ def test_topology_that_a_pod_asks_of_kueue_counts_as_the_option() -> None:
     assert pod_from({"metadata": {"name": "p", "namespace": "ns", "annotations": stated}, "spec": {}}).option("topology") == "rack"
 
 
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"podset-slice-required-topology": "rack"}, "podset-slice-required-topology]: needs kueue.x-k8s.io/podset-slice-size as well"),
+        ({"podset-slice-size": "4"}, "podset-slice-size]: needs kueue.x-k8s.io/podset-slice-required-topology as well"),
+        ({"podset-required-topology": "a b"}, "podset-required-topology]: 'a b' is not the key of a label"),
+        (
+            {"podset-slice-required-topology": "rack", "podset-slice-size": "0"},
+            "podset-slice-size]: '0' is not a whole number from 1 to 9999",
+        ),
+    ],
+)
+def test_a_malformed_topology_of_kueue_is_an_error_in_kueues_annotation(asked: dict[str, str], message: str) -> None:
+    pod = of_kueue(asked, **GANG)
+    assert pod.malformed == f"metadata.annotations[kueue.x-k8s.io/{message}"
+    assert pod.option("topology") is None
+
+
 def of_kueue(annotations: dict[str, str], **labels: str) -> Pod:
     """Return a pod with annotations and labels of Kueue, named without the prefix."""
     prefixed = {f"{KUEUE}/{name}": value for name, value in annotations.items()}

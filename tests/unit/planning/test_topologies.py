@@ -12,7 +12,7 @@ from allaboard.model.node import Node
 from allaboard.model.packing import PACKING
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Kind, Reason
-from allaboard.model.topologies import LEVELS, TopologyWish, topology_wish
+from allaboard.model.topologies import LEVELS, TopologyWish, placeholder_label, topology_wish
 from allaboard.placement import NodeFilters, SearchSettings, search
 from allaboard.placement.rules.members import rules_of
 from allaboard.planning.gang_problem import problem_of
@@ -144,12 +144,14 @@ def test_topology_is_read(value: str, wish: TopologyWish) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("a b", "is not the key of a label"),
-        ("require=rack", "is not of the form required=block, preferred=rack, segment=4@rack, each once"),
+        ("a b", "'a b' is neither a level, such as rack, nor of the form required=block, preferred=rack, segment=4@rack"),
+        ("require=rack", "nor of the form required=block, preferred=rack, segment=4@rack, each once"),
+        ("required: rack", "nor of the form"),
+        ("required=zone;preferred=rack", "nor of the form"),
         ("required=a,required=b", "each once"),
         ("segment=0@rack", "is not of the form 4@rack"),
-        ("segment=4", "is not the key of a label"),
-        ("segment=4@", "is not the key of a label"),
+        ("segment=4", "is not of the form 4@rack"),
+        ("segment=4@", "nor of the form"),
     ],
 )
 def test_malformed_topology_is_refused_with_the_reason(value: str, words: str) -> None:
@@ -160,3 +162,9 @@ def test_malformed_topology_is_refused_with_the_reason(value: str, words: str) -
 def test_a_level_whose_labels_no_node_has_is_reported_by_the_name_of_the_level() -> None:
     known = resolve(a_gang(required_topology="rack"), VolumeView(), a_view("host"))
     assert reason(Reason(Kind.UNLABELLED, rules_of(known).couplings[0].label)) == "node(s) had no label of level rack"
+
+
+def test_a_required_name_that_is_no_level_and_no_label_of_any_node_is_said_to_be_neither() -> None:
+    assert placeholder_label("rak", LEVELS).startswith("rak, which is none of the levels nvlink, host, rack, block, ")
+    assert placeholder_label("rack", LEVELS) == "of level rack"
+    assert placeholder_label("example.com/rack", LEVELS) == "example.com/rack"

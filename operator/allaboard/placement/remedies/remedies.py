@@ -230,8 +230,8 @@ def _more_for(emptied: EmptiedProblem, counts: Integers, column: int, *, is_leas
 def _more_nodes(emptied: EmptiedProblem) -> MoreNodes | None:
     """Return the fewest empty nodes of one kind that are known to suffice; None if none are.
 
-    Only the kinds of nodes that take most pods are tried, and none if members depend on each other's hosts in another way than that each
-    of them needs its own.
+    Only the kinds of nodes that take most pods are tried. No number is found if members depend on each other's hosts, unless each of them
+    needs a host of its own.
     """
     problem = emptied.problem
     if any(each.label == HOSTNAME for each in problem.couplings):
