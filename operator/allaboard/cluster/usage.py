@@ -2,17 +2,31 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allaboard.model.arrays import Integers
 from allaboard.model.constraints import HostPort, SchedulingSpec
+from allaboard.model.gpu_sharing import Taken
 from allaboard.model.node import Node
 from allaboard.model.requests import UNSTATED, Requests
 from allaboard.model.snapshot import Snapshot
 
 _BASE_RESOURCES = ("cpu", "memory", "pods")
+
+
+class Charge(NamedTuple):
+    """The node that a pod is charged to, the spec that it is charged by, and the devices that it has ``taken``."""
+
+    node_name: str
+    spec: SchedulingSpec
+    taken: tuple[Taken, ...]
+
+    def is_like(self, other: "Charge") -> bool:
+        """Return whether two charges of a pod are equal."""
+        return self.spec is other.spec and (self.node_name, self.taken) == (other.node_name, other.taken)
 
 
 class Usage:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from allaboard.cluster.pod_labels import PodLabels
 from allaboard.cluster.preferences import Preferences
 from allaboard.cluster.resource_claims import ResourceClaims
 from allaboard.cluster.running import RunningPods
-from allaboard.cluster.usage import Usage
+from allaboard.cluster.usage import Charge, Usage
 from allaboard.cluster.volumes import VolumeView
 from allaboard.cluster.workload import WorkloadCounter
 from allaboard.model.constraints import SchedulingSpec
@@ -286,7 +285,7 @@ class ClusterView:
         self.labels.put(pod, node_name)
         self.running.put(pod.uid, node_name, pod.spec, unit=unit, started=0.0, walltime=pod.walltime, estimate=self.estimate(pod))
 
-    def _note_running(self, pod: Pod, charge: "_Charge | None") -> None:
+    def _note_running(self, pod: Pod, charge: Charge | None) -> None:
         """Record that a pod runs on the node that it is charged to; or that it doesn't run, if it isn't charged."""
         if charge is None:
             self._runs_no_more(pod.uid)
@@ -317,12 +316,11 @@ class ClusterView:
             current = self._pods.get(pod.key)
             if current is None or current.uid != pod.uid or current.node_name:
                 continue
-            if pod.uid in self._assumed or current.spec.anti_affinity:
+            if pod.uid in self._assumed:
                 self.assume(pod, node_name, devices.get(pod.uid, ()), unit)
                 continue
             self._note_assumed(current, node_name, devices.get(pod.uid, ()), unit)
-            self._devices.add(node_name, current.spec, self._assumed_devices.get(pod.uid, ()))
-            self.attached.add(node_name, current.namespace, current.spec)
+            self._enter(current.namespace, current.spec, node_name, self._assumed_devices.get(pod.uid, ()))
             specs[id(current.spec)] = current.spec
             alike[node_name, id(current.spec)] += 1
         for (node_name, spec), pods in alike.items():
@@ -346,12 +344,11 @@ class ClusterView:
         specs: dict[int, SchedulingSpec] = {}
         for pod in pods:
             current = self._pods.get(pod.key)
-            if current is None or current.uid != pod.uid or current.spec.anti_affinity:
+            if current is None or current.uid != pod.uid:
                 self.forget(pod)
             elif (node_name := self._assumed.pop(pod.uid, None)) is not None:
                 self._runs_no_more(pod.uid)
-                self._devices.subtract(node_name, current.spec, self._assumed_devices.pop(pod.uid, ()))
-                self.attached.subtract(node_name, current.namespace, current.spec)
+                self._leave(current.namespace, current.spec, node_name, self._assumed_devices.pop(pod.uid, ()))
                 specs[id(current.spec)] = current.spec
                 alike[node_name, id(current.spec)] += 1
         for (node_name, spec), number in alike.items():
@@ -453,48 +450,44 @@ class ClusterView:
             self._devices.count(filter(None, map(self._charge_of, self._pods.values())))
         return self._devices
 
-    def _charge(self, pod: Pod, charge: "_Charge | None") -> None:
+    def _charge(self, pod: Pod, charge: Charge | None) -> None:
         if charge is None:
             return
         node_name, spec, taken = charge
         self._versions[node_name] += 1
         self._usage.add(node_name, spec)
-        self.attached.add(node_name, pod.namespace, spec)
+        self._enter(pod.namespace, spec, node_name, taken)
+
+    def _enter(self, namespace: str, spec: SchedulingSpec, node_name: str, taken: Sequence[Taken]) -> None:
+        """Add all that a pod brings to its node except amounts: devices, volumes, and its rules about other pods."""
+        self.attached.add(node_name, namespace, spec)
         if self._devices.are_any:
             self._devices.add(node_name, spec, taken)
-        self.preferences.add(pod.namespace, spec, node_name)
+        self.preferences.add(namespace, spec, node_name)
         if spec.anti_affinity:
             self._changed()
-            self.anti_affinity.add(pod.namespace, spec.anti_affinity, node_name)
+            self.anti_affinity.add(namespace, spec.anti_affinity, node_name)
 
-    def _discharge(self, pod: Pod, charge: "_Charge | None") -> None:
+    def _leave(self, namespace: str, spec: SchedulingSpec, node_name: str, taken: Sequence[Taken]) -> None:
+        """Remove what ``_enter`` has added."""
+        self.attached.subtract(node_name, namespace, spec)
+        if self._devices.are_any:
+            self._devices.subtract(node_name, spec, taken)
+        self.preferences.remove(namespace, spec, node_name)
+        if spec.anti_affinity:
+            self._changed()
+            self.anti_affinity.remove(namespace, spec.anti_affinity, node_name)
+
+    def _discharge(self, pod: Pod, charge: Charge | None) -> None:
         if charge is None:
             return
         node_name, spec, taken = charge
         self._versions[node_name] += 1
         self._usage.subtract(node_name, spec)
-        self.attached.subtract(node_name, pod.namespace, spec)
-        if self._devices.are_any:
-            self._devices.subtract(node_name, spec, taken)
-        self.preferences.remove(pod.namespace, spec, node_name)
-        if spec.anti_affinity:
-            self._changed()
-            self.anti_affinity.remove(pod.namespace, spec.anti_affinity, node_name)
+        self._leave(pod.namespace, spec, node_name, taken)
         if node_name not in self._nodes:
             self._usage.release(node_name)
 
-    def _charge_of(self, pod: Pod) -> "_Charge | None":
+    def _charge_of(self, pod: Pod) -> Charge | None:
         node_name = pod.node_name if pod.is_bound else self._assumed.get(pod.uid)
-        return _Charge(node_name, pod.spec, pod.devices if pod.is_bound else self._assumed_devices.get(pod.uid, ())) if node_name else None
-
-
-class _Charge(NamedTuple):
-    """The node that a pod is charged to, the spec that it is charged by, and the devices that it has ``taken``."""
-
-    node_name: str
-    spec: SchedulingSpec
-    taken: tuple[Taken, ...]
-
-    def is_like(self, other: "_Charge") -> bool:
-        """Return whether two charges of a pod are equal."""
-        return self.spec is other.spec and (self.node_name, self.taken) == (other.node_name, other.taken)
+        return Charge(node_name, pod.spec, pod.devices if pod.is_bound else self._assumed_devices.get(pod.uid, ())) if node_name else None

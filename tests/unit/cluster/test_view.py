@@ -19,10 +19,13 @@ from allaboard.model.pod import Pod
 from allaboard.model.podterms import LabelExpression, PodTerm
 from allaboard.model.requests import as_requests
 
+TERM = PodTerm("zone", (LabelExpression("app", "In", ("a",)),))
 SPECS = (
     SchedulingSpec(requests=(("cpu", 1000), ("pods", 1))),
     SchedulingSpec(requests=(("memory", 2**30), ("nvidia.com/gpu", 1), ("pods", 1))),
     SchedulingSpec(requests=(("pods", 1),), host_ports=(HostPort("10.0.0.1", "TCP", 80),), unstated=(("cpu", 100), ("memory", 2**21))),
+    SchedulingSpec(requests=(("pods", 1),), anti_affinity=(TERM,)),
+    SchedulingSpec(requests=(("cpu", 500), ("pods", 1)), preferred_pods=((10, TERM), (-3, TERM)), pod_affinity=(TERM,)),
 )
 
 
@@ -45,6 +48,12 @@ def a_pod(name: str, *, node: str = "", uid: str = "", phase: str = "Pending", s
     )
 
 
+def rules_about(view: ClusterView) -> object:
+    """Return what the pods that have a node ask of a pod with the label that their terms select: domains to avoid, and scores."""
+    labels = (("app", "a"),)
+    return view.anti_affinity.domains("default", labels), view.preferences.scores("default", labels)
+
+
 def used(view: ClusterView, node: str, resource: str) -> int:
     snapshot = view.snapshot()
     row, column = snapshot.row_of(node), snapshot.column_of(resource)
@@ -63,6 +72,7 @@ events = st.one_of(
     st.tuples(st.just("node"), nodes, st.sampled_from([4000, 8000])),
     st.tuples(st.just("node gone"), nodes),
     st.tuples(st.just("assume"), names, nodes),
+    st.tuples(st.just("assume all"), st.lists(st.tuples(names, nodes), max_size=3)),
     st.tuples(st.just("forget"), names),
     st.tuples(st.just("forget all"), st.lists(names)),
 )  # fmt: skip
@@ -84,6 +94,8 @@ def test_view_after_any_history_equals_a_view_built_from_the_final_state(history
                 view.remove_node(name)
             case ("assume", str(name), str(node)) if pod := view.pod(f"default/{name}"):
                 view.assume(pod, node)
+            case ("assume all", list() as several):
+                view.assume_all((pod, str(node)) for name, node in several if (pod := view.pod(f"default/{name}")))
             case ("forget", str(name)) if pod := view.pod(f"default/{name}"):
                 view.forget(pod)
             case ("forget all", list() as several):
@@ -105,6 +117,7 @@ def test_view_after_any_history_equals_a_view_built_from_the_final_state(history
     assert view.snapshot().host_ports == rebuilt.snapshot().host_ports
     assert np.array_equal(view.snapshot().unstated, rebuilt.snapshot().unstated)
     assert view.snapshot().mix == rebuilt.snapshot().mix
+    assert rules_about(view) == rules_about(rebuilt)
 
 
 @given(st.lists(st.tuples(names, nodes), max_size=6), st.lists(st.sampled_from(SPECS), min_size=3, max_size=3))
@@ -126,6 +139,7 @@ def test_pods_that_are_assumed_together_are_charged_like_pods_that_are_assumed_o
         one_by_one.forget(pods[name])
     assert np.array_equal(at_once.snapshot().used, one_by_one.snapshot().used)
     assert at_once.snapshot().host_ports == one_by_one.snapshot().host_ports
+    assert rules_about(at_once) == rules_about(one_by_one)
 
 
 @pytest.mark.parametrize("end", ["failed", "gone", "replaced"])
