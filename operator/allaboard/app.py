@@ -123,7 +123,7 @@ class App:
             slots=Capacity(self.view, self.ledger),
         )
         self.view.listen(self._count_excess)
-        self.view.anti_affinity.on_excess = self.registry.on_excess = lambda limit: self.metrics.over_limit.labels(limit).inc()
+        self.view.anti_affinity.on_excess = self.view.preferences.terms.on_excess = self.registry.on_excess = self.metrics.exceeded
         self.synced = asyncio.Event()
         self.scheduling = asyncio.Event()
         self.has_failed = False

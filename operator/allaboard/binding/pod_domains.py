@@ -11,8 +11,11 @@ from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import Neighbours, NodeSelectorTerm, Requirement
 from allaboard.model.pod import Pod
 from allaboard.model.podterms import PodTerm, SpreadConstraint
-from allaboard.placement.rules.members import selected
+from allaboard.placement.rules.selection import Selection
 from allaboard.placement.rules.spread import is_eligible
+
+ScoresByLabel = Mapping[str, Mapping[str, int]]
+"""Scores of topology domains: by node label, and by the label's value."""
 
 Entries = tuple[tuple[NodeSelectorTerm, ...], ...]
 
@@ -60,38 +63,52 @@ def spread_counts(view: ClusterView, pod: Pod, constraints: Sequence[SpreadConst
     return tuple(found)
 
 
-def neighbours_of(view: ClusterView, pod: Pod, candidates: Sequence[Pod]) -> Neighbours | None:
-    """Return the pods that count for the preferences of ``pod`` about other pods: bound pods, and the other ``candidates`` of its gang.
+def gains_of(view: ClusterView, namespace: str, labels: Labels) -> ScoresByLabel:
+    """Return what the preferences of bound pods add to the scores of domains, for a pod of ``namespace`` with ``labels``.
 
-    The preferences of bound pods about ``pod`` count, too. None if there are no preferences.
+    By node label and its value.
+    """
+    found: dict[str, Counter[str]] = {}
+    for label, amounts in view.preferences.scores(namespace, labels).items():
+        _add(found, view, label, amounts, 1)
+    return found
+
+
+def neighbours_of(view: ClusterView, pod: Pod, group: Selection, gains: ScoresByLabel) -> Neighbours | None:
+    """Return the pods that count for the preferences of ``pod`` about other pods: bound pods, and the other pods of its gang, ``group``.
+
+    ``gains`` are those of the preferences of bound pods about ``pod``. None if there are no preferences.
     """
     spec = pod.spec
-    scores: dict[str, Counter[str]] = {}
-
-    def add(label: str, amounts: Mapping[str, int], weight: int) -> None:
-        for name, amount in amounts.items():
-            if (node := view.node(name)) is not None and (value := node.labels.get(label)) is not None:
-                scores.setdefault(label, Counter())[value] += weight * amount
-
-    for label, amounts in view.preferences.scores(pod.namespace, pod.labels).items():
-        add(label, amounts, 1)
-    if not (scores or spec.preferred_pods or spec.preferred_spread):
+    if not (gains or spec.preferred_pods or spec.preferred_spread):
         return None
+    scores = {label: Counter(of_label) for label, of_label in gains.items()}
     most = {1: 0, -1: 0}
     for weight, term in spec.preferred_pods:
-        add(term.topology_key, view.labels.nodes_of((term,), pod), weight)
-        most[1 if weight > 0 else -1] += abs(weight) * _others(candidates, term.within(pod.namespace, view.namespaces.labels_of), pod)
+        _add(scores, view, term.topology_key, view.labels.nodes_of((term,), pod), weight)
+        most[1 if weight > 0 else -1] += abs(weight) * _others(group, term.within(pod.namespace, view.namespaces.labels_of), pod)
     return Neighbours(
-        scores=tuple((label, tuple(sorted(of_label.items()))) for label, of_label in scores.items() if of_label),
+        scores=tuple((label, amounts) for label, of_label in sorted(scores.items()) if (amounts := _amounts(of_label))),
         attracting=most[1],
         repelling=most[-1],
         counts=spread_counts(view, pod, spec.preferred_spread),
-        members=tuple(_others(candidates, constraint.term, pod) for constraint in spec.preferred_spread),
+        members=tuple(_others(group, constraint.term, pod) for constraint in spec.preferred_spread),
     )
 
 
-def _others(candidates: Sequence[Pod], term: PodTerm, pod: Pod) -> int:
-    return len(selected(candidates, (term,)) - {pod.uid})
+def _add(scores: dict[str, Counter[str]], view: ClusterView, label: str, amounts: Mapping[str, int], weight: int) -> None:
+    """Add amounts by node, times ``weight``, to the scores of the values that the nodes have of a label."""
+    for name, amount in amounts.items():
+        if (node := view.node(name)) is not None and (value := node.labels.get(label)) is not None:
+            scores.setdefault(label, Counter())[value] += weight * amount
+
+
+def _amounts(of_label: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((value, amount) for value, amount in of_label.items() if amount))
+
+
+def _others(group: Selection, term: PodTerm, pod: Pod) -> int:
+    return group.number(term, but=pod)
 
 
 def _values(view: ClusterView, key: str, names: Iterable[str]) -> set[str]:

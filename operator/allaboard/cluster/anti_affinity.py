@@ -1,4 +1,4 @@
-"""The required anti-affinity of bound pods, indexed so that terms that can't match a candidate cost nothing.
+"""The terms by which bound pods keep other pods away, or prefer their company, indexed so that terms that can't match cost nothing.
 
 The *holder* of a term is the bound pod that states it. Any tenant may state terms that select pods in all namespaces, and every candidate
 must be matched against them. Terms are therefore indexed by the namespace that they select and by a label that they require. At most a
@@ -20,23 +20,24 @@ Several = frozenset[tuple[str, frozenset[str | None]]]
 Example: the indexes of a Job's pods, so that one query finds what any of these pods must avoid.
 """
 Domains = Mapping[str, Mapping[str, int]]
-"""By topology key, the nodes whose domains a pod must avoid: the number of holders on each node, by name."""
+"""By topology key, the nodes in whose domains there are holders: the sum of their amounts on each node, by name."""
 
 _IndexKey = tuple[str | None, str | None, str | None]
 _MOST_CACHED = 1024
 
 
-class AntiAffinityTerms:
-    """The required anti-affinity terms of all bound pods, and the nodes of their holders.
+class BoundTerms:
+    """Terms of all bound pods, and the nodes of their holders: the terms of required anti-affinity, or those of preferences.
 
-    ``on_excess`` is called with the name of a limit when terms aren't matched because of that limit.
+    Each holder adds an amount to its node, which is 1, or the weight of a preference. ``on_excess`` is called with the name of a limit when
+    terms aren't matched because of that limit.
     """
 
     def __init__(self, namespaces: Namespaces | None = None) -> None:
         self._namespaces = namespaces or Namespaces()
         self.on_excess: Callable[[str], None] = lambda limit: None
         # The key is the selected namespace (None: any), with the key (None: no label) and value (None: several) of a required label. The
-        # terms of each key are indexed by the namespace of their holders, with the number of holders on each node.
+        # terms of each key are indexed by the namespace of their holders, with the sum of the holders' amounts on each node.
         self._terms: dict[_IndexKey, dict[str, dict[PodTerm, Counter[str]]]] = {}
         self._keys: Counter[str] = Counter()
         self._cache: dict[tuple[str, Labels, Several], Domains] = {}
@@ -44,19 +45,19 @@ class AntiAffinityTerms:
     def __bool__(self) -> bool:
         return bool(self._terms)
 
-    def add(self, namespace: str, terms: Collection[PodTerm], node_name: str) -> None:
+    def add(self, namespace: str, terms: Collection[PodTerm], node_name: str, amount: int = 1) -> None:
         """Add the ``terms`` of a pod of ``namespace`` that is on a node."""
         for term in terms:
             for index_key in _index_keys(namespace, term):
-                self._terms.setdefault(index_key, {}).setdefault(namespace, {}).setdefault(term, Counter())[node_name] += 1
+                self._change(index_key, namespace, term, node_name, amount)
             self._keys.update(expression.key for expression in term.expressions)
         self._cache.clear()
 
-    def remove(self, namespace: str, terms: Collection[PodTerm], node_name: str) -> None:
+    def remove(self, namespace: str, terms: Collection[PodTerm], node_name: str, amount: int = 1) -> None:
         """Remove the terms of a pod that were added by ``add``."""
         for term in terms:
             for index_key in _index_keys(namespace, term):
-                self._remove_holder(index_key, namespace, term, node_name)
+                self._change(index_key, namespace, term, node_name, -amount)
             for expression in term.expressions:
                 self._keys[expression.key] -= 1
                 if not self._keys[expression.key]:
@@ -72,7 +73,10 @@ class AntiAffinityTerms:
         return tuple(pair for pair in labels if pair[0] in self._keys)
 
     def domains(self, namespace: str, labels: Labels, several: Several = frozenset()) -> Domains:
-        """Return the domains that pods of ``namespace`` must avoid if they have the relevant ``labels`` and any values of ``several``."""
+        """Return the domains with holders of terms that select pods of ``namespace`` with ``labels`` and any values of ``several``.
+
+        ``labels`` are the relevant ones.
+        """
         key = (namespace, labels, several)
         known = self._cache.get(key)
         if known is None:
@@ -111,12 +115,12 @@ class AntiAffinityTerms:
             if selected in (namespace, None) and label in several and (value is None or value in several[str(label)]):
                 yield index_key
 
-    def _remove_holder(self, index_key: _IndexKey, namespace: str, term: PodTerm, node_name: str) -> None:
-        """Subtract one from the number of a term's holders, and delete entries without holders."""
-        by_holder = self._terms[index_key]
-        terms = by_holder[namespace]
-        nodes = terms[term]
-        nodes[node_name] -= 1
+    def _change(self, index_key: _IndexKey, namespace: str, term: PodTerm, node_name: str, amount: int) -> None:
+        """Add an amount to a term's amount on a node, and delete entries without an amount."""
+        by_holder = self._terms.setdefault(index_key, {})
+        terms = by_holder.setdefault(namespace, {})
+        nodes = terms.setdefault(term, Counter())
+        nodes[node_name] += amount
         if not nodes[node_name]:
             del nodes[node_name]
         if not nodes:

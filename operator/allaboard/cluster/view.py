@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from allaboard.cluster.anti_affinity import AntiAffinityTerms, Labels
+from allaboard.cluster.anti_affinity import BoundTerms, Labels
 from allaboard.cluster.attachments import AttachedVolumes
 from allaboard.cluster.gpu_devices import SharedDevices
 from allaboard.cluster.namespaces import Namespaces
@@ -60,7 +60,7 @@ class ClusterView:
         self._workload = WorkloadCounter()
         self.namespaces = Namespaces()
         self.namespaces.changed = self._namespace_changed
-        self.anti_affinity = AntiAffinityTerms(self.namespaces)
+        self.anti_affinity = BoundTerms(self.namespaces)
         self.preferences = Preferences(self.namespaces)
         self.labels = PodLabels(self.namespaces)
         self.volumes = VolumeView()
@@ -228,7 +228,7 @@ class ClusterView:
 
     def _namespace_changed(self) -> None:
         self.anti_affinity.forget_results()
-        self.preferences.forget_results()
+        self.preferences.terms.forget_results()
         self.labels.version += 1
         self._changed()
 

@@ -89,9 +89,10 @@ ENDED = Limit("ended_members", 5000, "members that have ended; the youngest are 
 DELETED_RUNS = Limit("deleted_runs", 256, "runs of a gang with deleted members that had succeeded; the rest is forgotten")
 KINDS = Limit("kinds", 256, "kinds of members")
 GANG_REQUIREMENTS = Limit("gang_requirements", 2048, "requirements of nodes and images, of all kinds of members")
+GANG_TERMS = Limit("gang_terms", 500_000, "pairs of a member and a term about other pods")
 GANG_CLAIMS = Limit("gang_claims", 16_384, "volumes of all kinds of members")
 CLAIM_KINDS = Limit("claim_kinds", 6, "kinds of claims with free volumes to choose from")
-TOPOLOGIES = Limit("topologies", 64, "groups of members that share a topology domain")
+TOPOLOGIES = Limit("topologies", 64, "groups of members that share topology domains")
 
 # Of PodGroups.
 POD_GROUP_OWNERS = Limit("podgroup_owners", 1000, "owner references of a PodGroup; the rest is left out")

@@ -12,7 +12,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from allaboard.binding.pod_domains import avoided_domains, forbidden_domains, neighbours_of, served_domains, spread_counts
+from allaboard.binding.pod_domains import (
+    ScoresByLabel,
+    avoided_domains,
+    forbidden_domains,
+    gains_of,
+    neighbours_of,
+    served_domains,
+    spread_counts,
+)
 from allaboard.cluster.anti_affinity import Labels, Several
 from allaboard.cluster.records import ClaimError
 from allaboard.cluster.view import ClusterView
@@ -21,11 +29,12 @@ from allaboard.gangs.registry import over_limit
 from allaboard.model.constraints import GpuRequest, NodeSelectorTerm, Requirement, SchedulingSpec
 from allaboard.model.gang import Gang, Hold, required_by, wish_of
 from allaboard.model.gpu_request import with_group
-from allaboard.model.limits import CLAIM_KINDS, GANG_CLAIMS, GANG_REQUIREMENTS, KINDS, LABEL_SETS, TOPOLOGIES
+from allaboard.model.limits import CLAIM_KINDS, GANG_CLAIMS, GANG_REQUIREMENTS, GANG_TERMS, KINDS, LABEL_SETS, TOPOLOGIES
 from allaboard.model.pod import Pod
 from allaboard.model.topologies import LEVELS, NEAREST_FIRST, Levels, labels_of, placeholder_label
 from allaboard.model.volumes import Attaches, Volume
 from allaboard.placement.rules.members import begun_segments
+from allaboard.placement.rules.selection import Selection
 from allaboard.planning.claims import with_chosen_volumes
 
 Terms = tuple[NodeSelectorTerm, ...]
@@ -173,22 +182,59 @@ def _attaching(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], v
 def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> Mapping[str, SchedulingSpec]:
     """Return ``specs`` with what the affinity, the anti-affinity and the topology spread of each candidate ask because of bound pods.
 
-    Preferences also depend on how many other candidates there are.
+    Preferences also depend on how many other candidates there are, and on the labels that the terms of bound pods name.
     """
-    known: dict[int, SchedulingSpec] = {}
+    gains = _Gains(view, candidates)
+    known: dict[tuple[int, Labels], SchedulingSpec] = {}
     found = dict[str, SchedulingSpec]()
+    group = Selection(candidates)
     for pod in candidates:
         spec = specs[pod.uid]
-        if id(spec) not in known:
-            known[id(spec)] = _beside_bound_pods(pod, spec, candidates, view)
-        if known[id(spec)] is not spec:
-            found[pod.uid] = known[id(spec)]
+        key = id(spec), gains.labels_of(pod)
+        if key not in known:
+            known[key] = _beside_bound_pods(pod, spec, group, gains.of(pod.namespace, key[1]), view)
+        if known[key] is not spec:
+            found[pod.uid] = known[key]
     return {**specs, **found} if found else specs
 
 
-def _beside_bound_pods(pod: Pod, spec: SchedulingSpec, candidates: Sequence[Pod], view: ClusterView) -> SchedulingSpec:
-    """Return ``spec``, that of ``pod``, with what it asks because of bound pods; ``spec`` itself if it asks for nothing."""
-    neighbours = neighbours_of(view, pod, candidates) if spec.preferred_pods or spec.preferred_spread or view.preferences else None
+class _Gains:
+    """What the preferences of bound pods about the candidates add to the scores of domains, computed once for equal labels.
+
+    If the labels that matter are too diverse, only those that all candidates have in common count.
+    """
+
+    def __init__(self, view: ClusterView, candidates: Sequence[Pod]) -> None:
+        self._view = view
+        self._known: dict[Labels, ScoresByLabel] = {}
+        self._keys: frozenset[str] | None = None
+        distinct = {view.preferences.relevant(pod.labels) for pod in candidates} if view.preferences else set()
+        if len(distinct) > LABEL_SETS.most:
+            common = set.intersection(*map(set, distinct))
+            self._keys = frozenset(key for key, _ in common)
+
+    def labels_of(self, pod: Pod) -> Labels:
+        """Return the labels of a candidate that matter."""
+        if not self._view.preferences:
+            return ()
+        relevant = self._view.preferences.relevant(pod.labels)
+        return relevant if self._keys is None else tuple(pair for pair in relevant if pair[0] in self._keys)
+
+    def of(self, namespace: str, labels: Labels) -> ScoresByLabel:
+        """Return the gains of candidates with ``labels``, all of which are in one namespace."""
+        if not self._view.preferences:
+            return {}
+        if labels not in self._known:
+            self._known[labels] = gains_of(self._view, namespace, labels)
+        return self._known[labels]
+
+
+def _beside_bound_pods(pod: Pod, spec: SchedulingSpec, group: Selection, gains: ScoresByLabel, view: ClusterView) -> SchedulingSpec:
+    """Return ``spec``, that of ``pod``, with what it asks because of bound pods; ``spec`` itself if it asks for nothing.
+
+    ``group`` are the candidates of the gang, and ``gains`` what the preferences of bound pods about ``pod`` add to scores.
+    """
+    neighbours = neighbours_of(view, pod, group, gains) if spec.preferred_pods or spec.preferred_spread or gains else None
     if not (spec.anti_affinity or spec.pod_affinity or spec.spread or neighbours):
         return spec
     labels_of = view.namespaces.labels_of
@@ -223,10 +269,23 @@ def _excess(gang: Gang, candidates: Sequence[Pod], specs: Mapping[str, Schedulin
     for pod in candidates:
         topology = required_by(pod)
         kinds.add((id(specs[pod.uid]), pod.role if topology or gang.role_minimums else "", topology))
-    rules = sum(spec.rules for spec in {id(spec): spec for spec in specs.values()}.values())
+    distinct = list({id(spec): spec for spec in specs.values()}.values())
+    rules = sum(spec.rules for spec in distinct)
     small = sum(len(segment) < size for (size, _, _), segments in gang.segments.items() for segment in segments)
-    found = ((KINDS, len(kinds)), (GANG_REQUIREMENTS, rules), (TOPOLOGIES, len({kind[1:] for kind in kinds}) + small))
+    found = (
+        (KINDS, len(kinds)),
+        (GANG_REQUIREMENTS, rules),
+        (GANG_TERMS, _terms_of(distinct, GANG_TERMS.most // max(1, len(candidates))) * len(candidates)),
+        (TOPOLOGIES, len({kind[1:] for kind in kinds}) + len(gang.segments) + small),
+    )
     return next((over_limit(gang.key, limit, number) for limit, number in found if number > limit.most), None)
+
+
+def _terms_of(specs: Collection[SchedulingSpec], enough: int) -> int:
+    """Return the number of terms about other pods in ``specs``. Equal terms count once if there are more than ``enough``."""
+    terms = [(spec.anti_affinity, spec.pod_affinity, spec.spread, spec.preferred_pods, spec.preferred_spread) for spec in specs]
+    number = sum(len(each) for of_spec in terms for each in of_spec)
+    return number if number <= enough else len({term for of_spec in terms for each in of_spec for term in each})
 
 
 def _labels(candidates: Sequence[Pod], specs: Mapping[str, SchedulingSpec], view: ClusterView) -> dict[str, _Known]:

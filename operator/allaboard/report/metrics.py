@@ -90,6 +90,10 @@ class Metrics:
         self.gain.observe(max(0.0, report.score - report.seed_score))
         self.searches.labels(report.stopped_by).inc()
 
+    def exceeded(self, limit: str) -> None:
+        """Count an object that exceeds the limit of this name."""
+        self.over_limit.labels(limit).inc()
+
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add a gauge whose value ``read`` returns at each scrape."""
         Gauge(f"allaboard_{name}", text, registry=self.registry).set_function(read)

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allaboard.cluster.anti_affinity import AntiAffinityTerms
+from allaboard.cluster.anti_affinity import BoundTerms
 from allaboard.cluster.namespaces import Namespaces
 from allaboard.model.limits import NAMESPACE_TERMS
 from allaboard.model.podterms import LabelExpression, PodTerm
@@ -34,11 +34,11 @@ def team_of(namespace: str) -> dict[str, str]:
     return {"team": "a" if namespace == "n1" else "b"}
 
 
-def terms_of_a_cluster() -> AntiAffinityTerms:
+def terms_of_a_cluster() -> BoundTerms:
     found = Namespaces()
     for name in NAMESPACES:
         found.upsert(name, team_of(name))
-    return AntiAffinityTerms(found)
+    return BoundTerms(found)
 
 
 def naive(held: list[tuple[str, list[PodTerm], str]], namespace: str, pod_labels: dict[str, str]) -> dict[str, Counter[str]]:
@@ -91,7 +91,7 @@ def test_query_for_several_label_values_forbids_the_domains_of_each_value(
 
 
 def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_namespace_that_states_them() -> None:
-    anti_affinity, exceeded = AntiAffinityTerms(), Counter[str]()
+    anti_affinity, exceeded = BoundTerms(), Counter[str]()
     anti_affinity.on_excess = lambda limit: exceeded.update([limit])
     for number in range(10 * NAMESPACE_TERMS.most):
         never = LabelExpression("app", "In", (f"v{number}", "w"))
@@ -102,7 +102,7 @@ def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_name
 
 
 def test_a_pod_is_not_compared_with_anti_affinity_terms_that_require_a_label_it_lacks() -> None:
-    anti_affinity = AntiAffinityTerms()
+    anti_affinity = BoundTerms()
     tried = []
 
     class Watched(PodTerm):
@@ -120,7 +120,7 @@ def test_a_pod_is_not_compared_with_anti_affinity_terms_that_require_a_label_it_
 
 def test_anti_affinity_term_on_a_label_value_that_no_member_has_forbids_no_domain() -> None:
     """Example: the pods of a Job have the indexes 0 to 63. A term on another index doesn't concern them."""
-    anti_affinity = AntiAffinityTerms()
+    anti_affinity = BoundTerms()
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("none",)),), in_any_namespace=True)], "node-1")
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "DoesNotExist"),), in_any_namespace=True)], "node-2")
     anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", ("7", "x")),), in_any_namespace=True)], "node-3")
@@ -128,7 +128,7 @@ def test_anti_affinity_term_on_a_label_value_that_no_member_has_forbids_no_domai
 
 
 def test_terms_that_are_indexed_by_different_labels_count_towards_one_limit_for_their_namespace() -> None:
-    anti_affinity, exceeded = AntiAffinityTerms(), Counter[str]()
+    anti_affinity, exceeded = BoundTerms(), Counter[str]()
     anti_affinity.on_excess = lambda limit: exceeded.update([limit])
     for number in range(2 * NAMESPACE_TERMS.most):
         anti_affinity.add("evil", [PodTerm("zone", (LabelExpression("index", "In", (str(number),)),), in_any_namespace=True)], "node-1")

@@ -78,28 +78,33 @@ events = st.one_of(
 )  # fmt: skip
 
 
+def play(view: ClusterView, event: tuple[object, ...]) -> None:
+    """Apply one event of a history to ``view``."""
+    match event:
+        case ("pod", str(name), str(node), str(uid), str(phase), SchedulingSpec() as spec):
+            view.upsert_pod(a_pod(name, node=node, uid=f"{name}-{uid}", phase=phase, spec=spec))
+        case ("pod gone", str(name)):
+            view.remove_pod(f"default/{name}")
+        case ("node", str(name), int(cpu)):
+            view.upsert_node(a_node(name, cpu))
+        case ("node gone", str(name)):
+            view.remove_node(name)
+        case ("assume", str(name), str(node)) if pod := view.pod(f"default/{name}"):
+            view.assume(pod, node)
+        case ("assume all", list() as several):
+            view.assume_all((pod, str(node)) for name, node in several if (pod := view.pod(f"default/{name}")))
+        case ("forget", str(name)) if pod := view.pod(f"default/{name}"):
+            view.forget(pod)
+        case ("forget all", list() as several):
+            view.forget_all(filter(None, (view.pod(f"default/{name}") for name in several)))
+
+
 @settings(max_examples=300)
 @given(st.lists(events, max_size=40))
 def test_view_after_any_history_equals_a_view_built_from_the_final_state(history: list[tuple[object, ...]]) -> None:
     view = ClusterView()
     for event in history:
-        match event:
-            case ("pod", str(name), str(node), str(uid), str(phase), SchedulingSpec() as spec):
-                view.upsert_pod(a_pod(name, node=node, uid=f"{name}-{uid}", phase=phase, spec=spec))
-            case ("pod gone", str(name)):
-                view.remove_pod(f"default/{name}")
-            case ("node", str(name), int(cpu)):
-                view.upsert_node(a_node(name, cpu))
-            case ("node gone", str(name)):
-                view.remove_node(name)
-            case ("assume", str(name), str(node)) if pod := view.pod(f"default/{name}"):
-                view.assume(pod, node)
-            case ("assume all", list() as several):
-                view.assume_all((pod, str(node)) for name, node in several if (pod := view.pod(f"default/{name}")))
-            case ("forget", str(name)) if pod := view.pod(f"default/{name}"):
-                view.forget(pod)
-            case ("forget all", list() as several):
-                view.forget_all(filter(None, (view.pod(f"default/{name}") for name in several)))
+        play(view, event)
 
     rebuilt = ClusterView()
     assumed = {pod.uid: view._assumed[pod.uid] for pod in view.pods() if view.is_assumed(pod)}

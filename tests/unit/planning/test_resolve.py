@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from allaboard.cluster.storage_objects import Claim, Shape, StorageClass, StoredVolume
 from allaboard.cluster.view import ClusterView
 from allaboard.cluster.volumes import VolumeView
@@ -107,6 +109,90 @@ def test_a_gang_with_too_many_groups_of_members_that_must_share_a_domain_is_held
     hold = resolve(a_gang(*members), VolumeView(), ClusterView()).hold
     assert hold is not None
     assert hold.field == "topologies"
+
+
+def test_a_gang_with_too_many_groups_that_are_divided_into_segments_is_held() -> None:
+    members = [
+        replace(a_pod(f"m{number}"), options=(("role", f"r{number}"), ("topology", "segment=1@rack"))) for number in range(TOPOLOGIES.most)
+    ]
+    hold = resolve(a_gang(*members), VolumeView(), ClusterView()).hold
+    assert hold is not None
+    assert hold.field == "topologies"
+    assert resolve(a_gang(*members[: TOPOLOGIES.most // 2]), VolumeView(), ClusterView()).hold is None
+
+
+def test_a_gang_with_too_many_terms_about_other_pods_for_its_members_is_held() -> None:
+    def members(number: int, *, are_alike: bool) -> list[Pod]:
+        """Return members that state 16 terms each: the same terms if they ``are_alike``."""
+        of_each = [
+            [PodTerm("zone", (LabelExpression(f"k{0 if are_alike else each}-{term}", "Exists"),)) for term in range(16)]
+            for each in range(number)
+        ]
+        return [a_pod(f"m{each}", spec=replace(SPEC, pod_affinity=tuple(terms))) for each, terms in enumerate(of_each)]
+
+    hold = resolve(a_gang(*members(200, are_alike=False)), VolumeView(), ClusterView()).hold
+    assert hold is not None
+    assert hold.field == "gang_terms"
+    assert hold.message.endswith(": 640000 pairs of a member and a term about other pods are more than the 500000 that are supported")
+    assert resolve(a_gang(*members(200, are_alike=True)), VolumeView(), ClusterView()).hold is None
+    assert resolve(a_gang(*members(150, are_alike=False)), VolumeView(), ClusterView()).hold is None
+
+
+def prefers(weight: int, **labels: str) -> SchedulingSpec:
+    term = PodTerm("zone", tuple(LabelExpression(key, "In", (value,)) for key, value in labels.items()))
+    return replace(SPEC, preferred_pods=((weight, term),))
+
+
+def a_view_beside(spec: SchedulingSpec) -> ClusterView:
+    """Return a view of two zones, and of a pod of the gang's namespace with ``spec`` in the first zone."""
+    view = a_view()
+    view.upsert_pod(a_pod("first", node="n1", spec=spec))
+    return view
+
+
+def gains(view: ClusterView, *members: Pod) -> dict[str, dict[str, int]]:
+    """Return what bound pods' preferences add to the scores of zones, for each member by name."""
+    found = {}
+    for pod in resolve(a_gang(*members), VolumeView(), view).members:
+        found[pod.name] = dict(dict(pod.spec.neighbours.scores).get("zone", ())) if pod.spec.neighbours else {}
+    return found
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_preferences_of_bound_pods_count_for_the_members_that_they_select(order: tuple[int, int]) -> None:
+    view = a_view_beside(prefers(100, role="ps"))
+    members = [a_pod("ps", role="ps"), a_pod("worker", role="worker")]
+    assert gains(view, *(members[place] for place in order)) == {"ps": {"a": 100}, "worker": {}}
+
+
+def test_weights_of_all_bound_pods_with_a_preference_add_up() -> None:
+    view = a_view_beside(prefers(100, app="x"))
+    view.upsert_pod(a_pod("second", node="n1", spec=prefers(-30, app="x")))
+    view.upsert_pod(a_pod("third", node="n2", spec=prefers(100, app="x")))
+    assert gains(view, a_pod("m", app="x")) == {"m": {"a": 70, "b": 100}}
+
+
+def test_required_affinity_of_a_bound_pod_counts_as_a_preference_of_weight_1() -> None:
+    term = PodTerm("zone", (LabelExpression("app", "In", ("x",)),))
+    assert gains(a_view_beside(replace(SPEC, pod_affinity=(term,))), a_pod("m", app="x")) == {"m": {"a": 1}}
+
+
+def test_preferences_of_bound_pods_follow_the_labels_of_namespaces() -> None:
+    term = PodTerm(
+        "zone", (LabelExpression("app", "In", ("x",)),), in_any_namespace=True, of_namespaces=(LabelExpression("of", "In", ("a",)),)
+    )
+    view = a_view_beside(replace(SPEC, preferred_pods=((5, term),)))
+    assert gains(view, a_pod("m", app="x")) == {"m": {}}
+    view.namespaces.upsert("team", {"of": "a"})
+    assert gains(view, a_pod("m", app="x")) == {"m": {"a": 5}}
+
+
+def test_members_with_too_many_different_labels_get_the_scores_for_the_labels_that_they_share() -> None:
+    view = a_view_beside(prefers(100, app="x"))
+    view.upsert_pod(a_pod("second", node="n1", spec=prefers(7, index="3")))
+    members = [a_pod(f"m{index}", app="x", index=str(index)) for index in range(LABEL_SETS.most + 1)]
+    assert gains(view, *members[:-1])["m3"] == {"a": 107}
+    assert {tuple(each.items()) for each in gains(view, *members).values()} == {(("a", 100),)}
 
 
 def test_members_that_differ_only_in_their_volume_claims_are_of_one_kind() -> None:

@@ -15,6 +15,7 @@ from allaboard.placement.rules.attraction import AttractionRule
 from allaboard.placement.rules.coupling import CouplingRule
 from allaboard.placement.rules.near import NearRule
 from allaboard.placement.rules.segments import SegmentRule
+from allaboard.placement.rules.selection import Selection
 from allaboard.placement.rules.spread import SpreadRule
 from allaboard.placement.rules.together import TogetherRule
 
@@ -73,17 +74,17 @@ def rules_of(gang: Gang) -> Rules:
     for pod in gang.candidates if lacking else ():
         if pod.role in uids:
             uids[pod.role].add(pod.uid)
-    kinds = _kinds(gang.candidates)
+    kinds, group = _kinds(gang.candidates), Selection(gang.candidates)
     return Rules(
         parts=[(uids[role], min(number, len(uids[role])) if gang.settles else number) for role, number in lacking.items()],
         couplings=[
             *(TogetherRule(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()),
             *_segmented(gang),
-            *_kept_apart(gang.candidates, kinds),
-            *_kept_near(gang.candidates, kinds),
-            *_spread(gang.candidates, kinds),
+            *_kept_apart(group, kinds),
+            *_kept_near(group, kinds),
+            *_spread(group, kinds),
         ],
-        attractions=[*_attracted(gang.candidates, kinds)],
+        attractions=[*_attracted(group, kinds)],
     )
 
 
@@ -114,14 +115,14 @@ def _kinds(candidates: Sequence[Pod]) -> _Kinds:
     return list(found.values())
 
 
-def _kept_apart(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[ApartRule]:
+def _kept_apart(group: Selection, kinds: _Kinds) -> Iterator[ApartRule]:
     """Yield a rule for each term of anti-affinity that selects other candidates than its holder."""
     for term, uids in _holders(kinds, lambda spec: spec.anti_affinity).items():
-        if matched := _concerned(candidates, term, uids):
+        if matched := _concerned(group, term, uids):
             yield ApartRule(term.topology_key, frozenset(uids), matched)
 
 
-def _kept_near(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[NearRule]:
+def _kept_near(group: Selection, kinds: _Kinds) -> Iterator[NearRule]:
     """Yield a rule for each label of each pod affinity of candidates.
 
     A selected pod matches all terms of the affinity, as in kube-scheduler.
@@ -131,35 +132,35 @@ def _kept_near(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[NearRule]:
         return [(spec.pod_affinity, spec.near)] if spec.pod_affinity else []
 
     for (terms, near), uids in _holders(kinds, affinity_of).items():
-        matched, served = frozenset(selected(candidates, terms)), dict(near)
+        matched, served = group.of(terms), dict(near)
         for key in dict.fromkeys(term.topology_key for term in terms):
             others = any(values for other, values in near if other != key)
             yield NearRule(key, frozenset(uids), matched, served.get(key, ()), others)
 
 
-def _spread(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[SpreadRule]:
+def _spread(group: Selection, kinds: _Kinds) -> Iterator[SpreadRule]:
     """Yield a rule for each topology spread constraint of candidates."""
     for spec, uids in kinds:
         keys = tuple(constraint.topology_key for constraint in spec.spread)
         counts = spec.spread_bound or ((),) * len(spec.spread)
         for constraint, bound in zip(spec.spread, counts, strict=True):
-            yield SpreadRule(constraint, keys, frozenset(uids), frozenset(selected(candidates, (constraint.term,))), bound, spec)
+            yield SpreadRule(constraint, keys, frozenset(uids), group.of((constraint.term,)), bound, spec)
 
 
-def _attracted(candidates: Sequence[Pod], kinds: _Kinds) -> Iterator[AttractionRule]:
+def _attracted(group: Selection, kinds: _Kinds) -> Iterator[AttractionRule]:
     """Yield a rule for each preference of candidates about other candidates."""
     for spec, uids in kinds:
         for weight, term in spec.preferred_pods:
-            if matched := _concerned(candidates, term, uids):
+            if matched := _concerned(group, term, uids):
                 yield AttractionRule(term.topology_key, frozenset(uids), matched, spec, weight)
         for position, constraint in enumerate(spec.preferred_spread):
-            if matched := _concerned(candidates, constraint.term, uids):
+            if matched := _concerned(group, constraint.term, uids):
                 yield AttractionRule(constraint.topology_key, frozenset(uids), matched, spec, constraint=position)
 
 
-def _concerned(candidates: Sequence[Pod], term: PodTerm, holders: Collection[str]) -> frozenset[str]:
+def _concerned(group: Selection, term: PodTerm, holders: Collection[str]) -> frozenset[str]:
     """Return the UIDs of the candidates that a term of ``holders`` selects; empty if it selects only its one holder."""
-    found = frozenset(selected(candidates, (term,)))
+    found = group.of((term,))
     return found if len(found.union(holders)) > 1 else frozenset()
 
 
@@ -169,20 +170,4 @@ def _holders(kinds: _Kinds, terms_of: Callable[[SchedulingSpec], Iterable[_Term]
     for spec, uids in kinds:
         for term in terms_of(spec):
             found.setdefault(term, set()).update(uids)
-    return found
-
-
-def selected(candidates: Sequence[Pod], terms: Sequence[PodTerm]) -> set[str]:
-    """Return the UIDs of the candidates that all ``terms`` select; holders and candidates are in one namespace."""
-    keys = {expression.key for term in terms for expression in term.expressions}
-    known: dict[tuple[tuple[str, str], ...], bool] = {}  # pods of one template mostly have equal labels of these keys
-    found = set()
-    for pod in candidates:
-        relevant = tuple(pair for pair in pod.labels if pair[0] in keys)
-        if relevant not in known:
-            concerned = (term.concerns(pod.namespace) for term in terms)
-            is_concerned = all(None in namespaces or pod.namespace in namespaces for namespaces in concerned)
-            known[relevant] = is_concerned and all(term.matches(dict(relevant)) for term in terms)
-        if known[relevant]:
-            found.add(pod.uid)
     return found
