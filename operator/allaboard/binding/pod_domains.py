@@ -55,7 +55,8 @@ def spread_counts(view: ClusterView, pod: Pod, constraints: Sequence[SpreadConst
     found = []
     for constraint in constraints:
         counts: Counter[str] = Counter()
-        for name, number in view.labels.nodes_of((constraint.term,), pod, with_leaving=False).items():
+        counted = view.labels.nodes_of((constraint.term,), pod, with_leaving=False) if constraint.counts_pods else Counter[str]()
+        for name, number in counted.items():
             node = view.node(name)
             if node is not None and is_eligible(node, constraint, keys, pod.spec):
                 counts[node.labels[constraint.topology_key]] += number
@@ -92,7 +93,7 @@ def neighbours_of(view: ClusterView, pod: Pod, group: Selection, gains: ScoresBy
         attracting=most[1],
         repelling=most[-1],
         counts=spread_counts(view, pod, spec.preferred_spread),
-        members=tuple(_others(group, constraint.term, pod) for constraint in spec.preferred_spread),
+        members=tuple(_others(group, each.term, pod) if each.counts_pods else 0 for each in spec.preferred_spread),
     )
 
 

@@ -37,7 +37,7 @@ class AttachedVolumes:
         self._order: tuple[Node, ...] | None = None
         self._positions: dict[str, int] = {}
         self._free: Mapping[str, Integers] = {}
-        volumes.on_claim, volumes.on_limits = self._on_claim, self._on_limits
+        volumes.on_claim, volumes.on_limits, volumes.on_classes = self._on_claim, self._on_limits, self._on_classes
 
     def add(self, node_name: str, namespace: str, spec: SchedulingSpec) -> None:
         """Count the volumes of a pod that is bound to a node or assumed on it."""
@@ -147,6 +147,9 @@ class AttachedVolumes:
 
     def _on_limits(self) -> None:
         self._order = None
+
+    def _on_classes(self) -> None:
+        self._stale |= self._uses.keys()
 
 
 def _uses(namespace: str, spec: SchedulingSpec) -> Iterable[_Use]:

@@ -43,7 +43,7 @@ class VolumeView:
     def __init__(self) -> None:
         self.claims: Records[Claim] = Records(self._claim_changed)
         self.volumes: Records[StoredVolume] = Records(self._volume_changed)
-        self.classes: Records[StorageClass] = Records(self._storage_changed)
+        self.classes: Records[StorageClass] = Records(self._class_changed)
         self.tracking: Records[bool] = Records(self._storage_changed)
         """By CSI driver, whether the driver publishes how much storage is left."""
         self.capacities: Records[StorageCapacity] = Records(self._storage_changed)
@@ -62,6 +62,8 @@ class VolumeView:
         """Called with a claim's ``namespace/name`` when its volume may have changed."""
         self.on_limits: Callable[[], None] = lambda: None
         """Called when a node can attach more or fewer volumes."""
+        self.on_classes: Callable[[], None] = lambda: None
+        """Called when a storage class has changed, which decides the drivers of claims that aren't bound."""
 
     @contextmanager
     def following(self, on_change: Callable[[], None]) -> Iterator[None]:
@@ -141,6 +143,10 @@ class VolumeView:
         self._choices.clear()
         self.changed()
         self._on_change()
+
+    def _class_changed(self, name: str, old: StorageClass | None, new: StorageClass | None) -> None:
+        self.on_classes()
+        self._storage_changed(name, old, new)
 
     def _limits_changed(self, node_name: str, old: Mapping[str, int] | None, new: Mapping[str, int] | None) -> None:
         self._drivers.update((new or {}).keys())

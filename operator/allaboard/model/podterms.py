@@ -143,6 +143,11 @@ class SpreadConstraint:
     honors_taints: bool = False
 
     @property
+    def counts_pods(self) -> bool:
+        """False with an empty selector: it counts no pods, although it matches all (kube-scheduler podtopologyspread/common.go)."""
+        return bool(self.expressions)
+
+    @property
     def term(self) -> PodTerm:
         """The constraint as a term that selects the same pods."""
         return PodTerm(self.topology_key, self.expressions)

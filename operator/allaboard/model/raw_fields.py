@@ -24,6 +24,8 @@ OBJECT_NAME = rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*"
 _OBJECTS = (dict, Mapping)
 _LISTS = (list, Sequence)
 
+_LARGEST = 2**63 - 1  # the API's whole numbers have 64 bits at most
+
 
 def version_of(raw: Mapping[str, object]) -> int:
     """Return an object's resourceVersion as a number; 0 if it isn't a number. Later states have greater numbers (KEP-5504)."""
@@ -87,6 +89,8 @@ def integer(parent: Mapping[str, object], key: str, default: int = 0, path: str 
         return default
     if isinstance(value, bool) or not isinstance(value, int):
         raise MalformedError(f"{path}{key}", f"{shown(value)} is not a whole number")
+    if abs(value) > _LARGEST:
+        raise MalformedError(f"{path}{key}", f"{shown(value)} is too large")
     return value
 
 

@@ -199,7 +199,7 @@ def _among_bound_pods(candidates: Sequence[Pod], specs: Mapping[str, SchedulingS
 
 
 class _Gains:
-    """What the preferences of bound pods about the candidates add to the scores of domains, computed once for equal labels.
+    """Computes what the preferences of bound pods about the candidates add to the scores of domains, once for equal labels.
 
     If the labels that matter are too diverse, only those that all candidates have in common count.
     """

@@ -88,6 +88,8 @@ def _selector(rng: Random) -> Body:
         return {"matchLabels": {"app": rng.choice(APPS)}}
     if kind < 0.8:
         return {"matchExpressions": [{"key": "tier", "operator": rng.choice(["Exists", "DoesNotExist"])}]}
+    if kind < 0.85:
+        return {}
     return {"matchExpressions": [{"key": "app", "operator": rng.choice(["In", "NotIn"]), "values": [rng.choice(APPS)]}]}
 
 

@@ -101,6 +101,15 @@ def test_number_of_anti_affinity_terms_that_are_matched_is_limited_for_each_name
     assert exceeded == {NAMESPACE_TERMS.name: 1}
 
 
+def test_as_many_terms_as_the_limit_allows_do_not_exceed_it() -> None:
+    anti_affinity, exceeded = BoundTerms(), Counter[str]()
+    anti_affinity.on_excess = lambda limit: exceeded.update([limit])
+    for number in range(NAMESPACE_TERMS.most):
+        anti_affinity.add("team", [PodTerm("zone", (LabelExpression("app", "In", (f"v{number}", "web")),))], f"node-{number}")
+    assert len(anti_affinity.domains("team", (("app", "web"),))["zone"]) == NAMESPACE_TERMS.most
+    assert not exceeded
+
+
 def test_a_pod_is_not_compared_with_anti_affinity_terms_that_require_a_label_it_lacks() -> None:
     anti_affinity = BoundTerms()
     tried = []

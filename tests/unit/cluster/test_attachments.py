@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allaboard.cluster.attachments import UNLIMITED
-from allaboard.cluster.storage_objects import Claim, StoredVolume
+from allaboard.cluster.storage_objects import Claim, Shape, StorageClass, StoredVolume
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.node import Node
@@ -176,3 +176,12 @@ def test_volume_that_no_other_pod_uses_counts_as_the_pods_own() -> None:
     view.upsert_pod(a_pod("stranger", "c1", node="n1"))
     users = {Volume(DISK, "h0"): 1, Volume(DISK, "h1"): 1, Volume(DISK, "h2"): 2}
     assert view.attached.asked_by(a_pod("p", "c0", "c1", "c2"), users.__getitem__) == (Attaches(DISK, 1, (("h1", ("n1",)), ("h2", ()))),)
+
+
+def test_a_storage_class_that_comes_later_decides_the_driver_of_claims_that_are_not_bound() -> None:
+    view = a_view(("n1", 1))
+    view.volumes.claims.upsert("ns/new", Claim("", shape=Shape("s")))
+    view.upsert_pod(a_pod("a", "new", node="n1"))
+    assert free(view) == {"n1": 1}
+    view.volumes.classes.upsert("s", StorageClass(waits=True, provisioner=DISK))
+    assert free(view) == {"n1": 0}

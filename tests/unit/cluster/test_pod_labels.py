@@ -62,3 +62,12 @@ def test_term_finds_the_nodes_of_the_pods_that_it_selects(events, term) -> None:
             if pod.uid != holder.uid and pod.namespace in chosen and term.matches(dict(pod.labels))
         )
         assert index.nodes_of((term,), holder) == expected
+
+
+def test_pods_that_are_being_deleted_are_left_out_if_that_is_asked() -> None:
+    found, (asking, stays, leaves) = PodLabels(), (a_pod(number, "x", {}) for number in range(3))
+    found.put(stays, "n1")
+    found.put(replace(leaves, is_terminating=True), "n2")
+    every = (PodTerm("zone", ()),)
+    assert found.nodes_of(every, asking) == {"n1": 1, "n2": 1}
+    assert found.nodes_of(every, asking, with_leaving=False) == {"n1": 1}

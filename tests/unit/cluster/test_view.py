@@ -419,3 +419,14 @@ def test_gpu_inventory_follows_the_nodes() -> None:
     assert gpus.names == (("A10",),)
     view.remove_node("n1")
     assert view.snapshot().gpus is None
+
+
+def test_terms_that_select_namespaces_follow_the_labels_of_namespaces() -> None:
+    of_team = PodTerm("zone", (LabelExpression("app", "Exists"),), in_any_namespace=True, of_namespaces=(LabelExpression("of", "Exists"),))
+    view, labels = ClusterView(), (("app", "a"),)
+    view.upsert_pod(a_pod("holder", node="n1", spec=replace(SPECS[0], anti_affinity=(of_team,))))
+    version = view.labels.version
+    assert view.anti_affinity.domains("team", labels) == {}
+    view.namespaces.upsert("team", {"of": "x"})
+    assert view.anti_affinity.domains("team", labels) == {"zone": {"n1": 1}}
+    assert view.labels.version > version

@@ -15,6 +15,7 @@ from allaboard.model.foreign_gang_labels import SPEC_FIELDS
 from allaboard.model.gang import GangKey, Objective, Outline, Undo
 from allaboard.model.limits import ENDED, MEMBERS, Limit
 from allaboard.model.pod import Owner, Pod
+from allaboard.placement.rules.members import rules_of
 
 PAIR = "pod-group.scheduling.sigs.k8s.io"
 KEY = GangKey("default", "train")
@@ -409,6 +410,17 @@ def test_levels_and_segments_of_a_pod_apply_to_its_role_and_those_of_a_pod_group
     whole = registry.gang(KEY)
     assert whole is not None
     assert (list(whole.together), list(whole.segments)) == ([("zone", "")], [(4, "rack", "")])
+
+
+def test_the_last_segment_is_together_even_if_it_is_smaller_and_ranks_have_several_digits() -> None:
+    asked = (("topology", "segment=4@rack"),)
+    gang = a_registry(*(worker(f"w-{rank}", "worker", options=asked) for rank in range(8, 14))).gang(KEY)
+    assert gang is not None
+    (segments,) = gang.segments.values()
+    assert [[pod.name for pod in segment] for segment in segments] == [["w-8", "w-9", "w-10", "w-11"], ["w-12", "w-13"]]
+    whole, rest = rules_of(gang).couplings
+    assert whole.members == tuple(f"uid-w-{rank}" for rank in (8, 9, 10, 11))
+    assert rest.members == {"uid-w-12", "uid-w-13"}
 
 
 def test_gang_whose_pods_prefer_different_topologies_is_held() -> None:

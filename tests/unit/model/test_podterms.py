@@ -4,14 +4,17 @@ from typing import Any
 
 import pytest
 
-from allaboard.model.podterms import PodTerm, anti_affinity_terms
+from allaboard.model.errors import MalformedError
+from allaboard.model.podterms import LabelExpression, PodTerm, anti_affinity_terms, preferred_pod_terms, spread_constraints
+
+REQUIRED, PREFERRED = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 
 LABELS = {"app": "web", "tier": "front"}
 
 
 def term(**fields: Any) -> PodTerm:
     stated = {"topologyKey": "zone", "labelSelector": {}, **fields}
-    (found,), problem = anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
+    (found,), problem = anti_affinity_terms({"podAntiAffinity": {REQUIRED: [stated]}})
     assert problem is None
     return found
 
@@ -62,12 +65,40 @@ def test_an_anti_affinity_term_is_for_the_namespace_of_its_pod_unless_it_names_n
 
 def test_an_anti_affinity_term_without_a_selector_keeps_no_pod_away() -> None:
     stated = {"topologyKey": "zone", "labelSelector": None}
-    assert anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}}) == ((), None)
+    assert anti_affinity_terms({"podAntiAffinity": {REQUIRED: [stated]}}) == ((), None)
 
 
 def test_the_error_names_an_unknown_operator_of_a_label_selector() -> None:
     stated = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}}
-    found, problem = anti_affinity_terms({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [stated]}})
+    found, problem = anti_affinity_terms({"podAntiAffinity": {REQUIRED: [stated]}})
     assert found == ()
     assert problem is not None
     assert problem.field.endswith("matchExpressions[0].operator")
+
+
+POD = {"metadata": {"labels": {"run": "7", "app": "web"}}}
+
+
+def test_match_label_keys_add_the_pods_own_values_to_the_selector() -> None:
+    stated = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["run", "none"], "mismatchLabelKeys": ["app"]}
+    (found,), problem = anti_affinity_terms({"podAntiAffinity": {REQUIRED: [stated]}}, POD)
+    assert problem is None
+    assert found.expressions == (LabelExpression("run", "In", ("7",)), LabelExpression("app", "NotIn", ("web",)))
+    (spread,) = spread_constraints({"topologySpreadConstraints": [stated | {"whenUnsatisfiable": "DoNotSchedule"}]}, POD)
+    assert spread.expressions == (LabelExpression("run", "In", ("7",)),)
+
+
+@pytest.mark.parametrize(("weight", "is_valid"), [(0, False), (1, True), (100, True), (101, False)])
+def test_a_weight_is_from_1_to_100(weight: int, is_valid: bool) -> None:
+    affinity = {"podAffinity": {PREFERRED: [{"weight": weight, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}]}}
+    if is_valid:
+        assert [found for found, _ in preferred_pod_terms(affinity, POD)] == [weight]
+    else:
+        with pytest.raises(MalformedError, match="is not between 1 and 100"):
+            preferred_pod_terms(affinity, POD)
+
+
+def test_a_whole_number_beyond_64_bits_is_malformed() -> None:
+    constraint = {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 10**400}
+    with pytest.raises(MalformedError, match=r"maxSkew: .* is too large"):
+        spread_constraints({"topologySpreadConstraints": [constraint]}, POD)

@@ -8,6 +8,7 @@ The capacities are exact for volumes that one node can use, such as local disks.
 beforehand, unless a gang has one claim only.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import chain, combinations
 from typing import NamedTuple
@@ -101,23 +102,35 @@ def volumes_for(claims: Sequence[tuple[UnboundClaim, Node]]) -> list[FreeVolume 
     """Return a volume for each claim, None where one must be provisioned. Return None if not all claims can get volumes.
 
     ``claims``: each claim with the node of its pod. Free volumes go first, and of these the smallest that is enough. This is a matching in
-    a bipartite graph by augmenting paths (Kuhn).
+    a bipartite graph by augmenting paths (Kuhn), the shortest first.
     """
     usable = _UsableVolumes()
     candidates = [usable.on(claim, node) for claim, node in claims]
     taken: dict[str, tuple[int, FreeVolume]] = {}
+    given: dict[int, FreeVolume] = {}
 
-    def place(position: int, tried: set[str]) -> bool:
-        for volume in candidates[position]:
-            if volume.name not in tried:
-                tried.add(volume.name)
-                if volume.name not in taken or place(taken[volume.name][0], tried):
-                    taken[volume.name] = position, volume
-                    return True
+    def place(first: int) -> bool:
+        """Give a volume to the claim at ``first``, if others can get other volumes. Paths are tried in the order of their lengths."""
+        claims_to_try, tried = deque([first]), dict[str, int]()
+        while claims_to_try:
+            position = claims_to_try.popleft()
+            for volume in candidates[position]:
+                if volume.name in tried:
+                    continue
+                tried[volume.name] = position
+                if volume.name in taken:
+                    claims_to_try.append(taken[volume.name][0])
+                    continue
+                free: FreeVolume | None = volume
+                while free is not None:  # each claim on the path gets the volume of the next one
+                    position = tried[free.name]
+                    before, given[position] = given.get(position), free
+                    taken[free.name], free = (position, free), before
+                return True
         return False
 
     for position in sorted(range(len(claims)), key=lambda each: _is_provisioned(*claims[each])):
-        if not place(position, set()) and not _is_provisioned(*claims[position]):
+        if not place(position) and not _is_provisioned(*claims[position]):
             return None
     found: list[FreeVolume | None] = [None] * len(claims)
     for position, volume in taken.values():

@@ -144,7 +144,8 @@ def _spread(group: Selection, kinds: _Kinds) -> Iterator[SpreadRule]:
         keys = tuple(constraint.topology_key for constraint in spec.spread)
         counts = spec.spread_bound or ((),) * len(spec.spread)
         for constraint, bound in zip(spec.spread, counts, strict=True):
-            yield SpreadRule(constraint, keys, frozenset(uids), group.of((constraint.term,)), bound, spec)
+            matched = group.of((constraint.term,)) if constraint.counts_pods else frozenset()
+            yield SpreadRule(constraint, keys, frozenset(uids), matched, bound, spec)
 
 
 def _attracted(group: Selection, kinds: _Kinds) -> Iterator[AttractionRule]:
@@ -154,7 +155,7 @@ def _attracted(group: Selection, kinds: _Kinds) -> Iterator[AttractionRule]:
             if matched := _concerned(group, term, uids):
                 yield AttractionRule(term.topology_key, frozenset(uids), matched, spec, weight)
         for position, constraint in enumerate(spec.preferred_spread):
-            if matched := _concerned(group, constraint.term, uids):
+            if constraint.counts_pods and (matched := _concerned(group, constraint.term, uids)):
                 yield AttractionRule(constraint.topology_key, frozenset(uids), matched, spec, constraint=position)
 
 

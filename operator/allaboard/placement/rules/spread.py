@@ -68,9 +68,10 @@ class SpreadRule:
             if uid in self.matched and is_eligible(node, self.constraint, self.keys, self.spec):
                 totals[node.labels[self.label]] += 1
         least = min(totals.values()) if len(totals) >= max(1, self.constraint.min_domains) else 0
-        for value in sorted({str(node.labels.get(self.label, "")) for uid, node in assigned.items() if uid in self.holders}):
-            if not value or totals.get(value, 0) - least > self.constraint.max_skew:
-                yield Reason(Kind.SPREAD, self.label, value or "none")
+        used = {node.labels.get(self.label) for uid, node in assigned.items() if uid in self.holders}
+        for value in sorted(used, key=lambda each: (each is not None, each or "")):
+            if value is None or totals.get(value, 0) - least > self.constraint.max_skew:
+                yield Reason(Kind.SPREAD, self.label, "none" if value is None else value)
                 return
 
     def arrays(self, roles_of: RolesOf, places: Places) -> "Spread | None":

@@ -115,6 +115,11 @@ def cost_of(case: Case, placed: Mapping[str, Node]) -> float:
 Placed = Sequence[tuple[Pod, Node]]
 
 
+def counts(constraint: SpreadConstraint, pod: Pod) -> bool:
+    """Return whether a constraint counts a pod: with an empty selector none (``countPodsMatchSelector``)."""
+    return bool(constraint.expressions) and selected(constraint.term, pod)
+
+
 def selected(term: PodTerm, pod: Pod) -> bool:
     return all(dict(pod.labels)[expression.key] in expression.values for expression in term.expressions)
 
@@ -147,7 +152,7 @@ def spread_cost(spec: SchedulingSpec, where: Node, bound: Placed, others: Placed
         return sum(
             weight[constraint.topology_key]
             * sum(
-                selected(constraint.term, pod) and is_near(constraint.term, place, there)
+                counts(constraint, pod) and is_near(constraint.term, place, there)
                 for pod, there in placed
                 if there in labelled or placed is not bound
             )
@@ -160,7 +165,7 @@ def spread_cost(spec: SchedulingSpec, where: Node, bound: Placed, others: Placed
         return 1.0
     scores = [score(place, bound) for place in labelled]
     most = max(scores) + sum(
-        weight[constraint.topology_key] * sum(selected(constraint.term, pod) for pod in anywhere) for constraint in spec.preferred_spread
+        weight[constraint.topology_key] * sum(counts(constraint, pod) for pod in anywhere) for constraint in spec.preferred_spread
     )
     return (score(where, bound) + score(where, others) - score(where, []) - min(scores)) / most if most > 0 else 0.0
 
