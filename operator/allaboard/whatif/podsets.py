@@ -89,6 +89,16 @@ class PodSet:
         return {**spec, "volumes": [*sequence(spec, "volumes", "spec."), *volumes]}
 
 
+def ephemeral_claims_of(pod: RawPod) -> Iterator[Mapping[str, Any]]:
+    """Yield the claims that Kubernetes makes for the generic ephemeral volumes of a pod. Raises ``MalformedError``."""
+    metadata = pod["metadata"]
+    for path, volume in items(mapping(pod, "spec"), "volumes", "spec."):
+        template = mapping(mapping(volume, "ephemeral", path), "volumeClaimTemplate", f"{path}ephemeral.")
+        if template:
+            name = f"{metadata['name']}-{text(volume, 'name', path=path)}"
+            yield {"metadata": {"name": name, "namespace": metadata["namespace"]}, "spec": mapping(template, "spec", path)}
+
+
 def _check_tolerations(spec: Mapping[str, object]) -> None:
     for path, toleration in items(spec, "tolerations", "spec."):
         operator = one_of(toleration, "operator", path, ("Equal", "Exists"), "Equal")

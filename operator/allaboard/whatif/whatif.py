@@ -13,6 +13,7 @@ from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import Gang, GangKey
 from allaboard.model.headroom import headroom_from
 from allaboard.model.reasons import Code
+from allaboard.model.topologies import labels_of
 from allaboard.placement import Step
 from allaboard.queueing.order import order_of
 from allaboard.report import messages
@@ -22,6 +23,7 @@ from allaboard.whatif.creation import Creation
 from allaboard.whatif.forecast import Decision, Forecast
 from allaboard.whatif.jobgroups import hints
 from allaboard.whatif.manifests import Manifests
+from allaboard.whatif.podsets import ephemeral_claims_of
 from allaboard.whatif.snapshots import Cluster
 
 _FEW = 3  # most gangs that a note names
@@ -93,6 +95,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
         if gang.hold and (error := after.bad_input(gang, gang.hold)):
             raise error
     notes += hints(gangs)
+    notes += _unread_wishes(gangs, cluster, view, settings)
     # 3. Remove pods that don't exist yet: some are created once others are Ready, and some never.
     creation = Creation(view, after.pods, after.awaited, after.refused)
     for pod in creation.absent:
@@ -132,7 +135,7 @@ def _add_other_objects(manifests: Manifests, cluster: Cluster, view: ClusterView
     for (group, kind), raw in manifests.storage:
         cluster.storage.learn(group, kind, raw)
     for expanded in manifests.pods:
-        for claim in expanded.claims:
+        for claim in (*expanded.claims, *ephemeral_claims_of(expanded.raw)):
             cluster.storage.learn_template(claim)
     cluster.storage.add_to(view)
     for name, labels in cluster.namespace_labels.items():
@@ -169,6 +172,18 @@ def _without_pods(creation: Creation, decisions: Mapping[GangKey, Decision]) -> 
         else:
             found[key] = replace(known, message=f"{known.message}; {why}")
     return found
+
+
+def _unread_wishes(gangs: Iterable[Gang], cluster: Cluster, view: ClusterView, settings: Settings) -> Iterator[str]:
+    """Yield notes on what has no effect, or can't be known, since the cluster lacks labels of nodes or objects."""
+    by_namespace = False
+    for gang in gangs:
+        if gang.topology and not view.label_of(labels_of(gang.topology, settings.levels)):
+            yield f"{gang.key}: no node has a label for topology {gang.topology}, so this preference has no effect"
+        terms = (term for pod in gang.candidates for term in (*pod.spec.anti_affinity, *pod.spec.pod_affinity))
+        by_namespace = by_namespace or any(term.of_namespaces for term in terms)
+    if by_namespace and not cluster.namespace_labels:
+        yield "the cluster has no Namespaces to read, so terms with a namespaceSelector by labels select no namespace"
 
 
 def _waiting_notes(gangs: Iterable[Gang]) -> Sequence[str]:

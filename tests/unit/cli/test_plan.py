@@ -696,3 +696,27 @@ def test_claim_that_is_not_in_a_snapshot_with_claims_does_not_exist(plan: Plan) 
     [gang] = plan.manifest(pod("a", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])).gangs(exit_code=1)
     assert gang["feasible"] is None
     assert 'persistentvolumeclaim "data" not found' in gang["message"]
+
+
+def test_plan_knows_the_claims_of_generic_ephemeral_volumes(plan: Plan) -> None:
+    plan.cluster(host("n1"), host("n2"), storage_class("local", is_default=True), free_volume("a", "n2"))
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    [gang] = plan.manifest(pod("a", volumes=[{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}])).gangs()
+    assert nodes_of(gang) == ["n2"]
+
+
+def test_a_preference_for_a_level_that_no_node_has_is_noted(plan: Plan) -> None:
+    members = [member(f"m{number}", metadata={"annotations": {"allaboard.dev/topology": "preferred=rakc"}}) for number in range(2)]
+    for each in members:
+        each["metadata"]["labels"] = member("x")["metadata"]["labels"]
+    result = plan.cluster(node("n1", cpu="8")).manifest(*members).run()
+    assert "note: default/g: no node has a label for topology rakc, so this preference has no effect" in result.stderr
+
+
+def test_a_selector_of_namespaces_is_noted_if_no_namespaces_can_be_read(plan: Plan) -> None:
+    term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", affinity=affinity)).run()
+    assert "note: the cluster has no Namespaces to read, so terms with a namespaceSelector by labels select no namespace" in result.stderr
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "a"}}}
+    assert "has no Namespaces" not in plan.cluster(node("n1", cpu="8"), namespace).run().stderr

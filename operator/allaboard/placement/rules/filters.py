@@ -161,15 +161,14 @@ class NodeFilters:
         """Return the share of the preferences of ``spec`` that each of ``nodes`` doesn't meet, as kube-scheduler scores nodes.
 
         - Affinity: the weight of the preferred terms that don't match, as a share of the weight of all terms.
-        - Taints: the number of PreferNoSchedule taints that aren't tolerated, as a share of the largest such number on any node.
+        - Taints: the number of PreferNoSchedule taints that aren't tolerated, as a share of the largest such number on a node that the pod
+          may use.
         - Images: the bytes that must be pulled, as a share of the bytes of those images that any node has.
         - Neighbours: ``attraction.neighbour_dislikes``, for the nodes that the pod may use.
         """
         if nodes is not self._nodes:
             self._reset(nodes)
-        key: tuple[Hashable, ...] = (spec.preferred, spec.tolerations, spec.images)
-        if spec.neighbours is not None:
-            key = (*key, spec.preferred_spread, spec.neighbours, _place_of(spec))
+        key: tuple[Hashable, ...] = (spec.preferred, spec.images, spec.preferred_spread, spec.neighbours, _place_of(spec))
         known = self._preferences.get(key)
         if known is None:
             if len(self._preferences) >= self._limit:
@@ -183,10 +182,12 @@ class NodeFilters:
         for weight, term in spec.preferred:
             affinity += ~self._any_term((term,)) * (weight / total)
         avoided = np.array([len(undesired_taints(taints, spec.tolerations)) for _, _, taints in self._states.values], dtype=np.float64)
-        taints = (avoided / max(1.0, avoided.max(initial=0.0)))[self._states.codes]
+        taints = avoided[self._states.codes]
+        may_use = self._without_gpu_rules(spec).admitted if spec.neighbours is not None or avoided.any() else None
+        if may_use is not None:
+            taints = np.minimum(taints / max(1.0, taints[may_use].max(initial=0.0)), 1.0)
         neighbours = None
-        if spec.neighbours is not None:
-            may_use = self._without_gpu_rules(spec).admitted
+        if spec.neighbours is not None and may_use is not None:
             amounts_of = partial(self.amounts, nodes=self._nodes)
             neighbours = neighbour_dislikes(spec.neighbours, spec.preferred_spread, amounts_of, may_use)
         return Dislikes(affinity, taints, self._missing_images(spec), neighbours)

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,3 +78,11 @@ def test_specs_that_differ_in_one_field_have_separate_filter_results(
     for field in fields(SchedulingSpec):
         changed = replace(spec, **{field.name: getattr(other, field.name)})
         assert filters.usable(changed, cluster).admitted.tolist() == [refusal_on(changed, each) is None for each in cluster]
+
+
+def test_soft_taints_of_nodes_that_a_pod_cannot_use_do_not_change_its_preferences() -> None:
+    slow = tuple(Taint(f"slow{number}", "", "PreferNoSchedule") for number in range(3))
+    nodes = (Node("n0", "n0", (), {}, taints=slow[:1]), Node("n1", "n1", (), {}), Node("n2", "n2", (), {"pool": "other"}, taints=slow))
+    spec = SchedulingSpec((("pods", 1),), affinity=(NodeSelectorTerm((Requirement("pool", "DoesNotExist", ()),)),))
+    assert NodeFilters().preference(spec, nodes).taints.tolist() == [1.0, 0.0, 1.0]
+    assert NodeFilters().preference(SchedulingSpec((("pods", 1),)), nodes).taints.tolist() == [pytest.approx(1 / 3), 0.0, 1.0]
