@@ -81,7 +81,7 @@ def rules_of(gang: Gang) -> Rules:
             *(TogetherRule(label, {pod.uid for pod in members}) for (label, _), members in gang.together.items()),
             *_segmented(gang),
             *_kept_apart(group, kinds),
-            *_kept_near(group, kinds),
+            *_joined(list(_kept_near(group, kinds))),
             *_spread(group, kinds),
         ],
         attractions=[*_attracted(group, kinds)],
@@ -136,6 +136,35 @@ def _kept_near(group: Selection, kinds: _Kinds) -> Iterator[NearRule]:
         for key in dict.fromkeys(term.topology_key for term in terms):
             others = any(values for other, values in near if other != key)
             yield NearRule(key, frozenset(uids), matched, served.get(key, ()), others)
+
+
+def _joined(rules: list[NearRule]) -> Sequence[NearRule]:
+    """Return ``rules``, of which those whose holders select each other are joined.
+
+    The first pod of a rule may begin in a domain where no selected pod is. Of two rules whose holders select each other, only one has a
+    first pod: whichever pod is bound first, the others must join it. Rules that also select other members aren't joined, since a holder can
+    join these members elsewhere.
+    """
+    joined: list[NearRule] = []
+    while rules:
+        rule = rules.pop()
+        partner = next((other for other in rules if _need_each_other(rule, other)), None)
+        if partner is None:
+            joined.append(rule)
+        else:
+            rules.remove(partner)
+            holders, matched = frozenset(rule.holders) | frozenset(partner.holders), frozenset(rule.matched) | frozenset(partner.matched)
+            rules.append(NearRule(rule.label, holders, matched, ()))
+    return joined[::-1]
+
+
+def _need_each_other(one: NearRule, other: NearRule) -> bool:
+    """Return whether the first pod of either rule must be joined by the holders of the other rule."""
+    if one.label != other.label or any(rule.values or rule.others_are_bound for rule in (one, other)):
+        return False
+    holders = [frozenset(rule.holders) for rule in (one, other)]
+    matched = [frozenset(rule.matched) for rule in (one, other)]
+    return bool(holders[0] & matched[1] and holders[1] & matched[0]) and matched[0] | matched[1] <= holders[0] | holders[1]
 
 
 def _spread(group: Selection, kinds: _Kinds) -> Iterator[SpreadRule]:

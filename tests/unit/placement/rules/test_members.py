@@ -35,6 +35,16 @@ def test_no_member_begins_in_a_domain_if_a_bound_pod_is_selected_in_a_domain_of_
     ]
 
 
+def test_only_one_of_two_groups_that_select_each_other_begins_in_a_domain() -> None:
+    """Whichever pod is bound first, the other must join it."""
+    of_any, of_one = (PodTerm("zone", (LabelExpression("app", operator, values),)) for operator, values in (("Exists", ()), ("In", ("x",))))
+    gang = a_gang(replace(SPEC, pod_affinity=(of_any,)), replace(SPEC, pod_affinity=(of_one,)))
+    (rule,) = rules_of(gang).couplings
+    nodes = [Node(f"n{zone}", f"n{zone}", (), {"zone": zone}) for zone in "ab"]
+    assert list(rule.broken({"uid-0": nodes[0], "uid-1": nodes[1]}, nodes))
+    assert not list(rule.broken({"uid-0": nodes[0], "uid-1": nodes[0]}, nodes))
+
+
 def test_an_empty_selector_of_a_spread_constraint_counts_no_members() -> None:
     """kube-scheduler counts no pods then, although the selector matches every pod (podtopologyspread/common.go)."""
     constraints = (SpreadConstraint("zone", APP), SpreadConstraint("rack", ()))
