@@ -164,9 +164,11 @@ class VolumeView:
         if not (pod.spec.claims or pod.spec.disks):
             return pod
         found: list[Terms] = []
-        rules: list[tuple[Kind, Terms]] = []
         unbound: list[UnboundClaim] = []
-        for key, name, claim in self._claims_of(pod):
+        claims = self._claims_of(pod)
+        # A node that another claim's volume is being made for is refused before anything else is looked at.
+        rules = [_selected(claim.selected_node) for _, _, claim in claims if claim.selected_node and not claim.volume_name]
+        for key, name, claim in claims:
             if claim.is_for_one_pod and is_used(key):
                 rules.append((Kind.CLAIM_IN_USE, ()))
             if not claim.volume_name:
@@ -179,6 +181,7 @@ class VolumeView:
                 raise UnboundClaimError(f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume_name}"')
             found.extend(stored.terms)
             rules.extend((Kind.VOLUME_ZONE, terms) for terms in stored.zones)
+        rules = list(dict.fromkeys(rules))
         # The names of claims are dropped, so that members that differ only in these names have equal specs.
         spec = replace(pod.spec, claims=(), disks=(), volumes=tuple(found), storage=tuple(rules), unbound=tuple(sorted(unbound)))
         return replace(pod, spec=spec)
@@ -231,7 +234,7 @@ class VolumeView:
         rules: list[tuple[Kind, Terms]] = []
         stored: Iterator[tuple[str, StoredVolume | None]] = iter(())
         if selected_node:
-            rules.append((Kind.NO_VOLUME, (NodeSelectorTerm(fields=(Requirement(NAME_FIELD, "In", (selected_node,)),)),)))
+            rules.append(_selected(selected_node))
         else:
             stored = ((name, self.volumes.get(name)) for name in ((own,) if own else self._free.get(shape.storage_class, ())))
         free = [FreeVolume(each.shape.size, name, each.terms) for name, each in stored if each is not None and (own or each.has(shape))]
@@ -263,6 +266,11 @@ def _belongs(volume: StoredVolume | None, claim: Claim) -> bool:
 
 def _add(index: dict[str, set[str]], key: str, name: str) -> None:
     index.setdefault(key, set()).add(name)
+
+
+def _selected(node_name: str) -> tuple[Kind, Terms]:
+    """Return the rule that a volume is being made for a node, and can be used there only."""
+    return Kind.NO_VOLUME, (NodeSelectorTerm(fields=(Requirement(NAME_FIELD, "In", (node_name,)),)),)
 
 
 def _discard(index: dict[str, set[str]], key: str, name: str) -> None:

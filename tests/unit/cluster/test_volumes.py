@@ -150,6 +150,16 @@ def test_claim_with_a_selected_node_gets_its_volume_near_that_node() -> None:
     assert [name for name in ("n1", "n2") if all_match((terms,), a_node(name, {}))] == ["n2"]
 
 
+def test_nodes_that_claims_have_selected_count_before_the_storage_that_is_left() -> None:
+    """Differential case 700285: kube-scheduler looks at no other claim once a node isn't the one that was selected for a claim."""
+    first, second = (a_waiting_claim(annotations={"volume.kubernetes.io/selected-node": name}) for name in ("n1", "n2"))
+    view = a_waiting_view(first, provisioner="csi")
+    view.tracking.upsert("csi", True)
+    view.claims.upsert("ns/other", claim_from(second))
+    storage = view.resolve(replace(POD, spec=replace(POD.spec, claims=("data", "other")))).spec.storage
+    assert [kind for kind, _ in storage] == [Kind.NO_VOLUME, Kind.NO_VOLUME, Kind.NO_STORAGE]
+
+
 def test_claim_for_one_pod_that_is_in_use_admits_no_node() -> None:
     view = a_view(a_claim(mode="ReadWriteOncePod"), a_volume())
     assert view.resolve(POD).spec.storage == ()
