@@ -99,7 +99,7 @@ async def a_scene(nodes: int) -> AsyncIterator[Scene]:
                 cluster.add_node(f"node-{number}", cpu=str(NODE_CPU // 1000), pods=500)
             os.environ["KUBECONFIG"] = str(Path(folder) / "kubeconfig")
             cluster.write_kubeconfig(os.environ["KUBECONFIG"])
-            app = App(load_settings({"metrics_port": 0, "workers": 1}))
+            app = App(load_settings({"metrics_port": 0, "api_port": 0, "workers": 1}))
             await app.start()
             try:
                 await asyncio.wait_for(app.scheduling.wait(), 60)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+_PORTS = {"ALLABOARD_METRICS_PORT": "0", "ALLABOARD_API_PORT": "0"}
 _RUN = ("-m", "kopf", "run", "operator/main.py", "-A")
 
 
@@ -27,7 +28,7 @@ async def operator_process(kubeconfig: Path, profile: Path | None = None, watch:
         *_command(profile, sampler),
         *([str(Path(__file__).with_name("loop_watch.py"))] if watch else []),
         cwd=ROOT,
-        env={**os.environ, "KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0", **({"LOOP_WATCH": str(watch)} if watch else {})},
+        env={**os.environ, **_PORTS, "KUBECONFIG": str(kubeconfig), **({"LOOP_WATCH": str(watch)} if watch else {})},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -41,7 +41,6 @@ from allaboard.model.headroom import headroom_from
 from allaboard.model.interner import Interner
 from allaboard.model.node import node_from
 from allaboard.model.pod import Pod, pod_from, reports_end
-from allaboard.model.reasons import Code
 from allaboard.pipelines.objects import MLFLOWS
 from allaboard.pipelines.reconciler import PipelineReconciler
 from allaboard.pipelines.stages import Policy as PipelinePolicy
@@ -77,6 +76,9 @@ from allaboard.scheduling.build import Writers, cycle_of
 from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.scheduler import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
+from allaboard.sight.board import Board, Replica
+from allaboard.sight.gauges import add_gauges
+from allaboard.sight.serving import open_api
 
 if TYPE_CHECKING:
     from allaboard.admission.webhook_process import WebhookProcess
@@ -222,7 +224,9 @@ class App:
         }
         self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)
         self.view.listen(self._early_pods.drop_if_started)  # after all others
-        self._measure(writer)
+        add_gauges(self.metrics, self.queue, self.records, self.view, self._reflectors, writer, lambda: self.leads)
+        board = Board(self.registry, self.records, self.ledger, self.view, settings.levels, replica=self._replica)
+        await self._stack.enter_async_context(open_api(settings, board))
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_failure)
         following = cycle.executor.provisionings.run(lambda: self.leads, settings.resync_seconds)
@@ -298,6 +302,10 @@ class App:
             "cache": dict(self.view.counts),
             "gangs": dict(self.queue.sizes()),
         }
+
+    def _replica(self) -> Replica:
+        age = max((reflector.age_seconds for reflector in self._reflectors.values()), default=0.0)
+        return Replica(self.leads, self.is_ready, age)
 
     @property
     def leads(self) -> bool:
@@ -418,28 +426,6 @@ class App:
                 logger.warning("PodGroups can't be listed: %s; trying again", error, exc_info=not isinstance(error, ApiError))
                 await asyncio.sleep(min(5.0, self.settings.resync_seconds))
 
-    def _measure(self, writer: Writer) -> None:
-        sizes, counts, gauges = self.queue.sizes, self.view.counts, self.metrics.gauges
-        gauges(
-            "pending_podgroups",
-            "Gangs by the part of the queue in which they wait.",
-            "queue",
-            {name: partial(self._queued, name) for name in sizes()},
-        )
-        reasons = {str(code): partial(self._waiting, code) for code in Code if code.is_waiting}
-        gauges("waiting_podgroups", "Gangs that wait, by the reason in the status of their PodGroup.", "reason", reasons)
-        gauges("cache_size", "Cached objects by type.", "type", {name: partial(self._known, name) for name in counts})
-        silences = {name: partial(getattr, reflector, "silence_seconds") for name, reflector in self._reflectors.items()}
-        lags = {name: partial(getattr, reflector, "lag_seconds") for name, reflector in self._reflectors.items()}
-        gauges("watch_silence_seconds", "Seconds since the API server last sent data on the watch.", "resource", silences)
-        gauges("watch_lag_seconds", "Seconds for which the oldest event of the watch has waited to be processed.", "resource", lags)
-        self.metrics.gauge("leader", "1 if this replica schedules, else 0.", lambda: float(self.leads))
-        self.metrics.gauge("writes_waiting", "Events and statuses that wait to be written.", lambda: writer.waiting)
-        self.metrics.gauge("writes_dropped", "Events and statuses that were dropped.", lambda: writer.dropped)
-
-    def _waiting(self, code: Code) -> float:
-        return sum(record.report.opinion is not None and record.report.opinion.code is code for record in self.records)
-
     def _count_excess(self, old: Pod | None, new: Pod | None) -> None:
         """Count and log a pod that exceeds a limit, so that a part of the pod is ignored. The message also appears on the pod's gang."""
         if new is not None and new.over and (old is None or (old.uid, old.over) != (new.uid, new.over)):
@@ -453,12 +439,6 @@ class App:
             return
         if self.leads and self._events is not None:
             self._events.warning(ObjectReference.of_pod(new), "DoubtfulDemand", "Scheduling", new.caution)
-
-    def _queued(self, name: str) -> float:
-        return self.queue.sizes()[name]
-
-    def _known(self, name: str) -> float:
-        return self.view.counts[name]
 
     def _spawn(self, name: str, work: Coroutine[None, None, None], on_failure: Callable[[], None]) -> asyncio.Task[None]:
         def report_end(task: asyncio.Task[None]) -> None:

@@ -107,7 +107,7 @@ class Operator:
         self._door = Door(url)
         self._kubeconfig = folder / "kubeconfig"
         self._door.write_kubeconfig(self._kubeconfig, kubeconfig)
-        self._command = [sys.executable, *command, "--metrics-port=0", "--health-port=0", *arguments]
+        self._command = [sys.executable, *command, "--metrics-port=0", "--health-port=0", "--api-port=0", *arguments]
         self._environment = {**os.environ, **PAUSES, **(environment or {}), "KUBECONFIG": str(self._kubeconfig)}
         self._folder = folder
         self._process: asyncio.subprocess.Process | None = None

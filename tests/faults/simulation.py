@@ -56,6 +56,7 @@ LOGGERS = ("allaboard", "allaboard_sandbox", "asyncio")
 SEARCH = SearchSettings(generations=1, min_generations=0, population_size=4)
 _SETTINGS: dict[str, object] = {
     "metrics_port": 0,
+    "api_port": 0,
     "backoff_max_seconds": 10.0,
     "schedule_timeout_seconds": 30,
     "search_timeout_seconds": 60.0,

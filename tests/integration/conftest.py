@@ -26,6 +26,7 @@ NAMESPACE = "allaboard-system"
 # Short pauses, which make the tests fast: the queue's own tests cover the defaults, and `test_gpu_metrics.py` covers GPU metrics.
 QUICK: dict[str, object] = {
     "metrics_port": 0,
+    "api_port": 0,
     "backoff_initial_seconds": 0.05,
     "backoff_max_seconds": 0.2,
     "resync_seconds": 1.0,

@@ -166,7 +166,9 @@ def test_gangs_become_whole_and_no_node_is_overcommitted_despite_random_faults(
             kubeconfig = tmp_path / "property"
             home.write_operator_kubeconfig(cluster, kubeconfig)
             os.environ["KUBECONFIG"] = str(kubeconfig)
-            app = App(load_settings({"metrics_port": 0, "backoff_initial_seconds": 0.05, "backoff_max_seconds": 0.2}), searcher)
+            app = App(
+                load_settings({"metrics_port": 0, "api_port": 0, "backoff_initial_seconds": 0.05, "backoff_max_seconds": 0.2}), searcher
+            )
             await app.start()
             try:
                 await app.scheduling.wait()

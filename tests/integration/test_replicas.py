@@ -49,7 +49,7 @@ async def start_replica(cluster: Cluster, kubeconfig: Path, searcher: Searcher, 
     async with AsyncExitStack() as stack:
 
         async def start(**settings: object) -> App:
-            options = {"metrics_port": 0, "backoff_initial_seconds": 0.05, "backoff_max_seconds": 0.2, "resync_seconds": 1.0}
+            options = {"metrics_port": 0, "api_port": 0, "backoff_initial_seconds": 0.05, "backoff_max_seconds": 0.2, "resync_seconds": 1.0}
             app = App(load_settings({**options, "leader_elect": True, "lease_namespace": NAMESPACE, **QUICK, **settings}), searcher)
             await app.start(lambda: deaths.put_nowait(app))
             stack.push_async_callback(app.stop)
@@ -267,7 +267,7 @@ async def test_release_that_a_paused_leader_sends_after_its_term_is_rejected(
 
 
 async def test_program_exits_with_1_after_losing_the_lease(cluster: Cluster, kubeconfig: Path) -> None:
-    options = {**QUICK, "lease_namespace": NAMESPACE, "metrics_port": 0, "health_port": 0}
+    options = {**QUICK, "lease_namespace": NAMESPACE, "metrics_port": 0, "api_port": 0, "health_port": 0}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "allaboard", "run", "--leader-elect"),

@@ -50,7 +50,7 @@ async def test_stories_of_the_demo_end_as_described_with_kopf_run_and_kubectl(
 @asynccontextmanager
 async def kopf_run(*target: str, settings: Mapping[str, str]) -> AsyncIterator[None]:
     """Run ``kopf run`` in a process of its own, which must exit with 0 after SIGTERM."""
-    environment = {**os.environ, "ALLABOARD_METRICS_PORT": "0", "PYTHONWARNINGS": "error"}
+    environment = {**os.environ, "ALLABOARD_METRICS_PORT": "0", "ALLABOARD_API_PORT": "0", "PYTHONWARNINGS": "error"}
     environment |= {f"ALLABOARD_{name.upper()}": value for name, value in settings.items()}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kopf", "run", *target, "-A"),

@@ -73,6 +73,7 @@ def _call(command: str, **stated: Any) -> None:
 @click.option("--lease-namespace", help="Namespace of the Lease for leader election [the pod's own; `default` outside of a cluster].")
 @click.option("--metrics-port", type=int, help="Port of /metrics; 0 for none [8080].")
 @click.option("--health-port", type=int, help="Port of /healthz; 0 for none [8081].")
+@click.option("--api-port", type=int, help="Port of the read-only API on 127.0.0.1; 0 for none [8082].")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Format of the log [text].")
 @click.option("-v", "--verbose", is_flag=True, help="Log debug messages, too.")
 def run(**stated: Any) -> None:
@@ -145,6 +146,95 @@ def plan(**stated: Any) -> None:
     order, and gangs that contend for nodes together. If the minimum of a gang doesn't fit, none of its pods is assigned.
     """
     _call("plan", **stated)
+
+
+@click.command(
+    short_help="Show the gangs that wait, in the order in which they are attempted, and why.",
+    epilog="""\b
+Which gang waits, for how long, and why:
+  allaboard queue -n team-a
+The same of a snapshot:
+  kubectl get nodes,pods,podgroups -A -o json > cluster.json
+  allaboard queue --cluster cluster.json""",
+)
+@click.option("-n", "--namespace", help="Show gangs of this namespace only [all]. The positions stay those among all gangs.")
+@click.option(
+    "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Show a snapshot of a cluster instead (repeatable)."
+)
+@click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
+@_KUBECONFIG
+@click.option("-w", "--watch", is_flag=True, help="Repeat until interrupted.")
+@click.option(
+    "--every", type=FiniteRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS", help="Pause between two outputs of --watch."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table", show_default=True, help="Format of the output."
+)
+def queue(**stated: Any) -> None:
+    """Show the gangs that wait, in the order in which they are attempted, and why each of them waits.
+
+    The running operator is asked. Without one, the objects of the cluster are read: these show reasons and expected starts as well, but
+    not always the latest.
+    """
+    _call("queue", **stated)
+
+
+@click.command(short_help="Show how full the nodes are and by which gangs, and how many jobs of each size could start.")
+@click.option(
+    "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Show a snapshot of a cluster instead (repeatable)."
+)
+@click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
+@_KUBECONFIG
+@click.option("-w", "--watch", is_flag=True, help="Repeat until interrupted.")
+@click.option(
+    "--every", type=FiniteRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS", help="Pause between two outputs of --watch."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="Format of the output."
+)
+def top(**stated: Any) -> None:
+    """Show how full the nodes are and by which gangs, and how many jobs of each size could start.
+
+    Each letter stands for a GPU that the gang of this letter uses, and each dot for a free GPU. Free GPUs are stranded as far as the pods
+    of the cluster can't use them: for lack of cpu, or since most pods ask for more GPUs than are left. The second table counts GPUs alone.
+    """
+    _call("top", **stated)
+
+
+@click.command(short_help="Show why a gang waits, what it asks for, and where its members are.")
+@click.argument("gang")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the gang.")
+@click.option(
+    "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Read a snapshot of a cluster instead (repeatable)."
+)
+@click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
+@_KUBECONFIG
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="Format of the output."
+)
+def explain(**stated: Any) -> None:
+    """Show why a gang waits, what it asks for, where its members are, and the last decisions about it.
+
+    GANG is the name of a PodGroup, the name in the gang's labels, or the name of a pod that is in no gang.
+    """
+    _call("explain", **stated)
+
+
+@click.command(short_help="Show the last decisions about gangs: placed, refused, evicted, and for which gang.")
+@click.argument("gang", required=False)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the gangs.")
+@click.option("-A", "--all-namespaces", "every_namespace", is_flag=True, help="Show gangs of all namespaces.")
+@click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
+@_KUBECONFIG
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="Format of the output."
+)
+def history(**stated: Any) -> None:
+    """Show the last decisions about gangs, the oldest first: placed, refused, evicted, and for which gang.
+
+    The operator that leads remembers the last 500 decisions about all gangs since its start.
+    """
+    _call("history", **stated)
 
 
 @click.command(

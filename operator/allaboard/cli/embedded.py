@@ -30,7 +30,7 @@ async def operator(kubeconfig: Path, ready_seconds: float = 30.0, **settings: ob
     ``settings`` are options of ``allaboard.settings.options.Settings``. Raises ``OperatorEndedError`` if the operator can't start, and
     inside the context if the operator ends early. An interrupt raises ``OperatorStoppedError``.
     """
-    environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0"}
+    environment = {"KUBECONFIG": str(kubeconfig), "ALLABOARD_METRICS_PORT": "0", "ALLABOARD_API_PORT": "0"}
     environment |= {f"ALLABOARD_{name.upper()}": str(value) for name, value in settings.items()}
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)

@@ -215,9 +215,13 @@ class GangRegistry:
         """Return the gangs that have bound members, even if their PodGroup isn't known yet."""
         return [gang for key in self._bound if (gang := self.gang(key))]
 
+    def known(self) -> Collection[GangKey]:
+        """Return the keys of all gangs that have members or a PodGroup."""
+        return self._members.keys() | self._groups.keys()
+
     def gangs(self) -> Iterator[Gang]:
         """Return an iterator over all gangs that have members or a PodGroup."""
-        return filter(None, map(self.gang, self._members.keys() | self._groups.keys()))
+        return filter(None, map(self.gang, self.known()))
 
     def knows(self, key: GangKey) -> bool:
         """Return whether the gang has a member or a PodGroup."""

@@ -78,10 +78,12 @@ class Decisions:
 
     def __init__(self) -> None:
         self._last: deque[tuple[GangKey, Transition]] = deque(maxlen=MOST_DECISIONS)
+        self.number = 0  # the number of decisions until now
 
     def add(self, key: GangKey, transition: Transition) -> None:
         """Record a decision about a gang."""
         self._last.append((key, transition))
+        self.number += 1
 
     def last(self) -> Sequence[tuple[GangKey, Transition]]:
         """Return the last decisions, each with its gang."""

@@ -42,7 +42,7 @@ class OperatorProcess:
         self._log = folder / "operator.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, f"--metrics-port={self._port}", f"--health-port={health}"],
+                [*command, f"--metrics-port={self._port}", f"--health-port={health}", "--api-port=0"],
                 env={**(os.environ if environment is None else environment), "KUBECONFIG": str(kubeconfig), **_AS_IN_A_POD},
                 cwd=working_directory or folder,
                 stdout=log,

@@ -22,7 +22,7 @@ ALL_STARTS = pytest.mark.parametrize("start", [*STARTS.values(), OURS], ids=[*ST
 
 def environment_of(**stated: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ALLABOARD_")}
-    return {**inherited, "PYTHONWARNINGS": "error", "ALLABOARD_METRICS_PORT": "0", **stated}
+    return {**inherited, "PYTHONWARNINGS": "error", "ALLABOARD_METRICS_PORT": "0", "ALLABOARD_API_PORT": "0", **stated}
 
 
 def ended(*command: str, **environment: str) -> tuple[int, str]:

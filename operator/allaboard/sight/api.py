@@ -1,0 +1,173 @@
+"""Serves what the operator shows, under ``/api/v1``: read-only, as JSON, with the schema at ``/api/v1/openapi.json``.
+
+A page that shows the present state needn't ask again and again: ``/api/v1/events`` has an event for each change.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+from pydantic.json_schema import models_json_schema
+
+from allaboard import __version__
+from allaboard.sight.access import Access, RefusedError, Rights
+from allaboard.sight.board import Board
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Status, Value
+
+_BASE = "/api/v1"
+_MOST_STREAMS = 64
+_BEAT_SECONDS = 15.0  # a proxy on the way may end a connection on which nothing is sent
+_PAUSE_SECONDS = 1.0  # least time between two events of a stream
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path of the API. ``answer`` returns what a caller with some rights may read; None if the object doesn't exist."""
+
+    path: str
+    summary: str
+    model: type[Value]
+    answer: Callable[[web.Request, Rights], Awaitable[Value | None]]
+
+
+class Api:
+    """The read-only API of ``board``."""
+
+    def __init__(
+        self, board: Board, access: Access, *, pause: float = _PAUSE_SECONDS, beat: float = _BEAT_SECONDS, most_streams: int = _MOST_STREAMS
+    ) -> None:
+        self._board, self._access = board, access
+        self._pause, self._beat, self._most_streams = pause, beat, most_streams
+        self._streams = 0
+        self.routes: Sequence[Route] = (
+            Route("/status", "The state of the replica that answers", Status, self._status),
+            Route("/queue", "The gangs that wait, in the order in which they are attempted", Queue, self._queue),
+            Route("/gangs", "All gangs", Gangs, self._gangs),
+            Route("/gangs/{namespace}/{name}", "All that is known of one gang", Gang, self._gang),
+            Route("/nodes", "All nodes, and which gangs use them", Nodes, self._nodes),
+            Route("/decisions", "The last decisions about all gangs", Decisions, self._decisions),
+        )
+
+    def application(self) -> web.Application:
+        """Return the web application."""
+        app = web.Application(middlewares=[_answer_refusals])
+        for route in self.routes:
+            app.router.add_get(f"{_BASE}{route.path}", self._handler(route))
+        app.router.add_get(f"{_BASE}/events", self._events)
+        app.router.add_get(f"{_BASE}/openapi.json", self._openapi)
+        return app
+
+    def _handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            rights = await self._rights(request)
+            found = await route.answer(request, rights)
+            if found is None:
+                raise RefusedError(404, f"{request.path}: there is no such object")
+            return _json(found)
+
+        return handle
+
+    async def _rights(self, request: web.Request) -> Rights:
+        return await self._access.rights(request.headers, self._board.namespaces())
+
+    async def _status(self, request: web.Request, rights: Rights) -> Status:
+        return self._board.status()
+
+    async def _queue(self, request: web.Request, rights: Rights) -> Queue:
+        return await self._board.queue(rights.allows)
+
+    async def _gangs(self, request: web.Request, rights: Rights) -> Gangs:
+        return await self._board.gangs(rights.allows)
+
+    async def _gang(self, request: web.Request, rights: Rights) -> Gang | None:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        if not rights.allows(namespace):
+            raise RefusedError(403, f"you may not list podgroups in namespace {namespace}")
+        return await self._board.gang(namespace, name)
+
+    async def _nodes(self, request: web.Request, rights: Rights) -> Nodes:
+        if not rights.nodes:
+            raise RefusedError(403, "you may not list nodes")
+        return await self._board.nodes(rights.allows)
+
+    async def _decisions(self, request: web.Request, rights: Rights) -> Decisions:
+        return await self._board.decisions(rights.allows)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Send the event ``changed`` (server-sent events) at first, and whenever gangs, pods or nodes have changed."""
+        await self._rights(request)
+        if self._streams >= self._most_streams:
+            raise RefusedError(503, f"{self._most_streams} streams of events are open already; try again later")
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        self._streams += 1
+        try:
+            await stream.prepare(request)
+            reported, sent = -1, 0.0
+            while not request.transport or not request.transport.is_closing():
+                version, now = self._board.version, time.monotonic()
+                if version != reported:
+                    await stream.write(f"event: changed\ndata: {version}\n\n".encode())
+                    reported, sent = version, now
+                elif now - sent > self._beat:
+                    await stream.write(b":\n\n")
+                    sent = now
+                await asyncio.sleep(self._pause)
+        except ConnectionError:
+            pass  # the caller has gone
+        finally:
+            self._streams -= 1
+        return stream
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return web.json_response(openapi(self.routes))
+
+
+def openapi(routes: Sequence[Route]) -> dict[str, Any]:
+    """Return the OpenAPI document of ``routes``."""
+    models = [(model, "serialization") for model in (*(route.model for route in routes), Problem)]
+    _, schemas = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Allaboard", "version": __version__, "description": "What the scheduler knows. Nothing can be changed."},
+        "paths": {f"{_BASE}{route.path}": {"get": _operation(route)} for route in routes},
+        "components": {"schemas": schemas["$defs"], "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    return {
+        "summary": route.summary,
+        "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names],
+        "responses": {
+            "200": _content(route.model.__name__, route.summary),
+            **{status: _content("Problem", words) for status, words in _REFUSALS.items() if status != "404" or names},
+        },
+    }
+
+
+_REFUSALS = {"401": "No valid bearer token", "403": "The caller may not read this", "404": "There is no such object"}
+
+
+def _content(model: str, words: str) -> dict[str, Any]:
+    return {"description": words, "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}}
+
+
+def _json(value: Value, status: int = 200) -> web.Response:
+    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    return web.Response(text=value.model_dump_json(by_alias=True), status=status, content_type="application/json", headers=headers)
+
+
+@web.middleware
+async def _answer_refusals(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+    """Answer a refused request with the reason as JSON."""
+    try:
+        return await handler(request)
+    except RefusedError as error:
+        return _json(Problem(status=error.status, message=str(error)), error.status)
+    except web.HTTPException as error:
+        return _json(Problem(status=error.status, message=f"{request.path}: {error.reason}"), error.status)

@@ -1,0 +1,307 @@
+"""Collects what the operator shows from the parts that know it. Long lists are collected in slices, while other tasks run in between."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from allaboard import __version__
+from allaboard.cluster.reservations import Ledger, Reservation
+from allaboard.cluster.view import ClusterView
+from allaboard.gangs.registry import GangRegistry
+from allaboard.model.arrays import Floats
+from allaboard.model.gang import Gang as GangState
+from allaboard.model.gang import GangKey
+from allaboard.model.pod import Pod
+from allaboard.model.reasons import Code
+from allaboard.model.snapshot import Snapshot
+from allaboard.model.times import parse_time
+from allaboard.model.topologies import LEVELS, Levels
+from allaboard.placement import NodeFilters
+from allaboard.placement.problem.fragmentation import fragmentation_of
+from allaboard.records.history import Transition
+from allaboard.records.record import GangRecord, GangRecords
+from allaboard.records.report_state import GangStatus
+from allaboard.report.expected import expected_start
+from allaboard.runtime.slices import Slices
+from allaboard.sight.amounts import amounts_of, gpus_of, gpus_on
+from allaboard.sight.occupancy import Occupancy
+from allaboard.sight.values import (
+    Decision,
+    Decisions,
+    Gang,
+    GangRow,
+    Gangs,
+    MemberRow,
+    Members,
+    NodeRow,
+    Nodes,
+    PlanRow,
+    Queue,
+    ReservationRow,
+    RoleRow,
+    Share,
+    Status,
+)
+
+Allows = Callable[[str], bool]
+"""Returns whether the caller may read the gangs of a namespace."""
+
+
+def anywhere(namespace: str) -> bool:
+    """Allow all namespaces."""
+    return True
+
+
+class Replica(NamedTuple):
+    """The state of the replica whose state is shown. ``cache_age``: seconds by which its cache may be out of date."""
+
+    leads: bool = True
+    is_ready: bool = True
+    cache_age: float = 0.0
+
+
+@dataclass(slots=True)
+class Board:
+    """The present state of the scheduler. ``now`` returns seconds since the epoch, and ``replica`` the state of the replica."""
+
+    registry: GangRegistry
+    records: GangRecords
+    ledger: Ledger
+    view: ClusterView
+    levels: Levels = field(default_factory=lambda: LEVELS)
+    now: Callable[[], float] = time.time
+    replica: Callable[[], Replica] = Replica
+    _occupancy: Occupancy = field(init=False)
+    _filters: NodeFilters = field(init=False, default_factory=NodeFilters)
+    _rows: dict[str, tuple[object, NodeRow]] = field(init=False, default_factory=dict)
+    """The row of each node, with the state of the node that it shows."""
+
+    def __post_init__(self) -> None:
+        self._occupancy = Occupancy(self.view)
+
+    def status(self) -> Status:
+        """Return the state of the replica that shows this board."""
+        replica = self.replica()
+        return Status(at=self.now(), version=__version__, leads=replica.leads, is_ready=replica.is_ready, cache_age=replica.cache_age)
+
+    async def queue(self, allows: Allows = anywhere) -> Queue:
+        """Return the gangs that wait, in the order in which they are attempted."""
+        waiting = await self._waiting()
+        shown = [key for key in waiting if allows(key.namespace)]
+        return Queue(at=self.now(), gangs=await self._rows_of(shown, waiting), hidden=len(waiting) - len(shown))
+
+    async def gangs(self, allows: Allows = anywhere) -> Gangs:
+        """Return all gangs, in the order of namespace and name."""
+        keys = sorted(self.registry.known())
+        shown = [key for key in keys if allows(key.namespace)]
+        return Gangs(at=self.now(), gangs=await self._rows_of(shown, await self._waiting()), hidden=len(keys) - len(shown))
+
+    async def gang(self, namespace: str, name: str) -> Gang | None:
+        """Return all that is known of the gang of a PodGroup, or else of a pod that is in no gang; None if there is no such gang."""
+        positions = await self._waiting()
+        gang = self.registry.gang(GangKey(namespace, name)) or self.registry.gang(GangKey(namespace, name, "Pod"))
+        if gang is None:
+            return None
+        key = gang.key
+        record, reservation = self.records.find(key), self.ledger.find(key)
+        return Gang(
+            at=self.now(),
+            row=self._row(gang, positions.get(key)),
+            roles=list(_roles(gang)),
+            members=[
+                MemberRow(pod=pod.name, role=pod.role, node=pod.node_name, phase=pod.phase, gpus=gpus_of(pod.spec)) for pod in gang.members
+            ],
+            reservation=None if reservation is None else _reservation(reservation),
+            plan=_plan(record),
+            advice=record.advice.text if record else "",
+            history=[_decision(key, each) for each in record.history.transitions] if record else [],
+        )
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever gangs, pods or nodes change, or a decision is made."""
+        return self._occupancy.changes + self.records.decisions.number
+
+    def namespaces(self) -> Sequence[str]:
+        """Return the namespaces in which there are gangs, in order."""
+        return sorted({key.namespace for key in self.registry.known()})
+
+    async def nodes(self, allows: Allows = anywhere) -> Nodes:
+        """Return all nodes, in the order of their names, grouped by the label of racks.
+
+        What gangs of other namespaces use is shown without their names.
+        """
+        label, slices = self.view.label_of(self.levels.get("rack", ())), Slices()
+        snapshot = self.view.snapshot()
+        resources, found = snapshot.resources, list[NodeRow]()
+        gpus, gpus_free = gpus_on(snapshot)
+        stranded = self._stranded(snapshot)
+        for row, node in enumerate(snapshot.nodes):
+            await slices.give_way()
+            of_gpus = round(float(gpus[row]), 3), round(float(gpus_free[row]), 3), round(float(stranded[row]), 2)
+            state = (node, label, self.view.version_of(node.name), of_gpus)
+            known = self._rows.get(node.name)
+            if known is None or known[0] != state:
+                free = zip(resources, snapshot.free[row].tolist(), strict=True)
+                offered = zip(resources, snapshot.allocatable[row].tolist(), strict=True)
+                made = NodeRow(
+                    name=node.name,
+                    domain=node.labels.get(label, ""),
+                    is_ready=node.is_ready,
+                    is_cordoned=node.is_unschedulable,
+                    allocatable=amounts_of(each for each in offered if each[1]),
+                    free=amounts_of(each for each in free if each[0] in dict(node.allocatable)),
+                    gpus=of_gpus[0],
+                    gpus_free=of_gpus[1],
+                    gpus_stranded=of_gpus[2],
+                    shares=list(self._shares(node.name)),
+                )
+                known = self._rows[node.name] = (state, made)
+            found.append(known[1] if allows is anywhere else _without_names(known[1], allows))
+        if len(self._rows) > len(snapshot.nodes):
+            names = {node.name for node in snapshot.nodes}
+            self._rows = {name: row for name, row in self._rows.items() if name in names}
+        return Nodes(at=self.now(), grouped_by=label, nodes=found)
+
+    async def decisions(self, allows: Allows = anywhere) -> Decisions:
+        """Return the last decisions about all gangs, the oldest first."""
+        last = self.records.decisions.last()
+        shown = [_decision(key, each) for key, each in last if allows(key.namespace)]
+        return Decisions(at=self.now(), decisions=shown, hidden=len(last) - len(shown))
+
+    async def _waiting(self) -> dict[GangKey, int]:
+        """Return the gangs that wait with their positions, in the order of these.
+
+        A gang whose members were just bound doesn't wait, although the watch may not have shown all binds yet.
+        """
+        slices, found = Slices(), []
+        for key in list(self.registry.known()):
+            await slices.give_way()
+            gang = self.registry.gang(key)
+            if gang is not None and gang.alive and not gang.is_whole and self._code(key) is not Code.SCHEDULED:
+                found.append(self.ledger.place(key))
+        return {order.key: position for position, order in enumerate(sorted(found), 1)}
+
+    async def _rows_of(self, keys: Collection[GangKey], positions: dict[GangKey, int]) -> Sequence[GangRow]:
+        slices, found = Slices(), []
+        for key in keys:
+            await slices.give_way()
+            if (gang := self.registry.gang(key)) is not None:
+                found.append(self._row(gang, positions.get(key)))
+        return found
+
+    def _code(self, key: GangKey) -> Code | None:
+        state = self.records.find_report_state(key)
+        return state.opinion.code if state and state.opinion else None
+
+    def _row(self, gang: GangState, position: int | None) -> GangRow:
+        record, reservation = self.records.find(gang.key), self.ledger.find(gang.key)
+        opinion = record.report.opinion if record else None
+        wait = record.wait if record else None
+        is_waiting = position is not None
+        return GangRow(
+            namespace=gang.key.namespace,
+            name=gang.key.name,
+            kind=gang.key.kind,
+            state=opinion.code if opinion else "",
+            message=opinion.message if opinion else "",
+            position=position,
+            priority=gang.priority,
+            members=Members(
+                needed=gang.quorum,
+                bound=len(gang.bound),
+                running=sum(pod.phase == "Running" for pod in gang.alive),
+                present=len(gang.alive),
+            ),
+            gpus=sum(gpus_of(pod.spec) for pod in gang.alive),
+            created=gang.created,
+            waiting_since=(wait.started if wait else gang.created) if is_waiting else None,
+            expected_start=_expected(opinion, reservation) if is_waiting else None,
+            waits_for="",
+        )
+
+    def _stranded(self, snapshot: Snapshot) -> Floats:
+        """Return the free GPUs of each node that the cluster's workload can't use, on average: float64[nodes]."""
+        found = fragmentation_of((), snapshot, np.arange(len(snapshot.nodes)), self._filters) if snapshot.nodes else None
+        return np.zeros(len(snapshot.nodes)) if found is None else found.before
+
+    def _shares(self, node_name: str) -> Iterator[Share]:
+        amounts: dict[str, Counter[str]] = {}
+        gpus: dict[str, float] = {}
+        for pod in self._occupancy.on(node_name):
+            name = self._user(pod)
+            amounts.setdefault(name, Counter()).update(dict(pod.spec.requests))
+            gpus[name] = gpus.get(name, 0.0) + gpus_of(pod.spec)
+        for name, requests in sorted(amounts.items()):
+            yield Share(gang=name, pods=requests["pods"], gpus=gpus[name], requests=amounts_of(requests.items()))
+
+    def _user(self, pod: Pod) -> str:
+        key = self.registry.key_of(pod)
+        return str(key) if key else pod.namespace
+
+
+def _expected(opinion: GangStatus | None, reservation: Reservation | None) -> float | None:
+    """Return when a gang is expected to start, by its reservation, or else by its last report; None if that isn't known."""
+    if reservation is not None:
+        return expected_start(reservation) or None
+    return parse_time(opinion.expected_start) if opinion and opinion.expected_start else None
+
+
+def _without_names(row: NodeRow, allows: Allows) -> NodeRow:
+    """Return ``row`` without the names of gangs in namespaces that the caller may not read."""
+    shares = [each if allows(each.gang.partition("/")[0]) else each.model_copy(update={"gang": ""}) for each in row.shares]
+    return row.model_copy(update={"shares": shares})
+
+
+def _roles(gang: GangState) -> Iterator[RoleRow]:
+    roles: dict[tuple[str, tuple[tuple[str, int], ...]], list[Pod]] = {}
+    for pod in gang.alive:
+        roles.setdefault((pod.role, pod.spec.requests), []).append(pod)
+    for (role, requests), pods in roles.items():
+        bound = sum(1 for pod in pods if pod.node_name)
+        yield RoleRow(role=role, pods=[pod.name for pod in pods], bound=bound, requests=amounts_of(requests))
+
+
+def _reservation(reservation: Reservation) -> ReservationRow:
+    return ReservationRow(
+        namespace=reservation.owner.namespace,
+        name=reservation.owner.name,
+        begins=reservation.begins,
+        ends=None if reservation.ends == float("inf") else reservation.ends,
+        basis=reservation.basis,
+        awaits=reservation.awaited,
+        evicts=len(reservation.victims),
+        nodes={node: amounts_of(amounts.items()) for node, amounts in reservation.amounts.items()},
+    )
+
+
+def _plan(record: GangRecord | None) -> PlanRow | None:
+    plan = record.history.plan if record else None
+    if plan is None:
+        return None
+    return PlanRow(
+        at=plan.at,
+        feasible=plan.feasible,
+        placed=plan.placed,
+        unplaced=plan.unplaced,
+        generations=plan.generations,
+        stopped_by=plan.stopped_by,
+        found_by=plan.found_by,
+    )
+
+
+def _decision(key: GangKey, each: Transition) -> Decision:
+    return Decision(
+        namespace=key.namespace,
+        name=key.name,
+        first_at=each.first_at,
+        last_at=each.last_at,
+        times=each.times,
+        decision=each.decision,
+        reason=each.reason,
+        message=each.message,
+    )

@@ -1,0 +1,231 @@
+"""The values that the operator shows, which are immutable. The API writes them as JSON, and its OpenAPI schema is made from this module.
+
+Times are seconds since the epoch. Amounts are numbers in base units: cores of cpu, bytes of memory, GPUs, pieces of anything else.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+Amounts = Mapping[str, float]
+"""Amounts by the name of the resource."""
+
+
+class Value(BaseModel):
+    """A value that isn't changed. Its fields are camelCase in JSON; their docstrings are the descriptions in the schema."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True)
+
+
+class Members(Value):
+    """Numbers of members that a gang has and needs."""
+
+    needed: int
+    """Members that must have a node for the gang to be whole. Members that have succeeded are no longer needed."""
+    bound: int
+    """Members that have a node, and have neither ended nor are being deleted."""
+    running: int
+    """Members in the phase Running."""
+    present: int
+    """Members that exist, and have neither ended nor are being deleted."""
+
+
+class GangRow(Value):
+    """One gang, as a row of a list."""
+
+    namespace: str
+    name: str
+    kind: str
+    """``PodGroup``, or ``Pod`` for a pod that is in no gang."""
+    state: str
+    """``Scheduled``, ``Ended``, or the reason of the PodGroup's status why the gang waits; empty before the first attempt."""
+    message: str
+    """The reason in a sentence; empty before the first attempt."""
+    position: int | None
+    """The gang's position among the gangs that wait, 1 for the first; null for a gang that doesn't wait."""
+    priority: int
+    members: Members
+    gpus: float
+    """GPUs that the members request together."""
+    created: float
+    """When the gang was created."""
+    waiting_since: float | None
+    """Since when the gang waits; null for a gang that doesn't wait."""
+    expected_start: float | None
+    """When the gang is expected to start; null if that isn't known."""
+    waits_for: str
+    """The gang ahead that keeps the capacity, as namespace/name; empty if none does."""
+
+
+class RoleRow(Value):
+    """The members of a gang that have one role and request the same."""
+
+    role: str
+    """The role, as the pods' labels name it; empty without one."""
+    pods: Sequence[str]
+    """Names of the members, the oldest first."""
+    bound: int
+    """Members that have a node."""
+    requests: Amounts
+    """The amounts that each of the members requests."""
+
+
+class MemberRow(Value):
+    """One member of a gang."""
+
+    pod: str
+    role: str
+    node: str
+    """The node; empty without one."""
+    phase: str
+    gpus: float
+
+
+class Decision(Value):
+    """A decision about a gang, which was made ``times`` times in a row."""
+
+    namespace: str
+    name: str
+    first_at: float
+    last_at: float
+    times: int
+    decision: str
+    """The decision, such as ``Bind``, ``Wait`` or ``Preempt``."""
+    reason: str
+    message: str
+
+
+class ReservationRow(Value):
+    """The capacity that is kept for a waiting gang."""
+
+    namespace: str
+    name: str
+    begins: float
+    """When the capacity is expected to be free."""
+    ends: float | None
+    """When the gang is expected to have ended; null if it states no walltime."""
+    basis: str
+    """The certainty of these times: ``stated`` by walltimes, ``guessed`` from how long pods have run, or ``unknown``."""
+    awaits: int
+    """Jobs that have to end before."""
+    evicts: int
+    """Pods that are evicted for the gang."""
+    nodes: Mapping[str, Amounts]
+    """The amounts that are kept on each node."""
+
+
+class PlanRow(Value):
+    """The last plan that was made for a gang."""
+
+    at: float
+    feasible: bool | None
+    """True if the gang fits; null if the search ended without knowing."""
+    placed: int
+    unplaced: int
+    generations: int
+    """Generations of the genetic search."""
+    stopped_by: str
+    """Why the search ended."""
+    found_by: str
+    """The step of the search that found the plan."""
+
+
+class Gang(Value):
+    """All that is known of one gang."""
+
+    at: float
+    row: GangRow
+    roles: Sequence[RoleRow]
+    members: Sequence[MemberRow]
+    reservation: ReservationRow | None
+    plan: PlanRow | None
+    advice: str
+    """The advice: changes that would make the gang fit; empty if that isn't known."""
+    history: Sequence[Decision]
+    """The last decisions about the gang, the oldest first."""
+
+
+class Share(Value):
+    """The amounts that the pods of one gang use of a node."""
+
+    gang: str
+    """namespace/name; only the namespace for pods of other schedulers; empty if the caller may not read the namespace."""
+    pods: int
+    gpus: float
+    requests: Amounts
+
+
+class NodeRow(Value):
+    """One node, and who uses it."""
+
+    name: str
+    domain: str
+    """The value of the label by which nodes are grouped, for instance the rack; empty without the label."""
+    is_ready: bool
+    is_cordoned: bool
+    allocatable: Amounts
+    free: Amounts
+    gpus: float
+    """GPUs that the node offers: ``nvidia.com/gpu``."""
+    gpus_free: float
+    """GPUs that no pod requests, with the free parts of shared GPUs."""
+    gpus_stranded: float
+    """Free GPUs that the cluster's workload can't use, on average over its tasks (expected fragmentation)."""
+    shares: Sequence[Share]
+
+
+class Status(Value):
+    """The state of the replica that answers."""
+
+    at: float
+    version: str
+    leads: bool
+    """True if this replica schedules. Another replica knows pods and nodes, but neither reasons nor reservations."""
+    is_ready: bool
+    """True if this replica has read the cluster, and its cache is fresh."""
+    cache_age: float
+    """Seconds by which what is shown may be out of date."""
+
+
+class Queue(Value):
+    """The gangs that wait, in the order in which they are attempted."""
+
+    at: float
+    gangs: Sequence[GangRow]
+    hidden: int
+    """Gangs of namespaces that the caller may not read, which are left out."""
+
+
+class Gangs(Value):
+    """All gangs, in the order of namespace and name."""
+
+    at: float
+    gangs: Sequence[GangRow]
+    hidden: int
+    """Gangs of namespaces that the caller may not read, which are left out."""
+
+
+class Nodes(Value):
+    """All nodes, in the order of their names."""
+
+    at: float
+    grouped_by: str
+    """The label by which nodes are grouped; empty if no node has one of the labels of racks."""
+    nodes: Sequence[NodeRow]
+
+
+class Decisions(Value):
+    """The last decisions about all gangs, the oldest first."""
+
+    at: float
+    decisions: Sequence[Decision]
+    hidden: int
+    """Decisions about gangs of namespaces that the caller may not read, which are left out."""
+
+
+class Problem(Value):
+    """Why a request was refused."""
+
+    status: int
+    message: str

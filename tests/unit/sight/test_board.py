@@ -1,0 +1,116 @@
+"""Tests of what the operator shows of gangs, the queue, nodes and decisions, beside a scheduler that takes single steps."""
+
+import asyncio
+
+from allaboard.model.gang import GangKey
+from allaboard.sight.board import Board
+from tests.unit.scheduling.schedulers import World
+
+
+def a_board(world: World) -> Board:
+    return Board(world.registry, world.records, world.ledger, world.view, now=world.clock)
+
+
+async def test_the_queue_has_the_gangs_that_wait_in_the_order_of_attempts() -> None:
+    async with World(cpus=2) as world:
+        board = a_board(world)
+        for name, size, priority in (("bound", 2, 9), ("later", 2, 0), ("first", 2, 5)):
+            world.add(name, size, priority=priority, created=world.now)
+        await world.run_cycle()
+        queue = await board.queue()
+        assert [(row.name, row.position, row.state) for row in queue.gangs] == [("first", 1, "Insufficient"), ("later", 2, "Insufficient")]
+        row = queue.gangs[0]
+        assert (row.members.needed, row.members.bound, row.members.present) == (2, 0, 2)
+        assert row.message == world.message_of(GangKey("default", "first"))
+        assert row.waiting_since == world.now
+        assert queue.hidden == 0
+
+
+async def test_a_gang_that_was_never_attempted_waits_since_its_creation() -> None:
+    async with World() as world:
+        world.add("new", created=7.0)
+        row = (await a_board(world).queue()).gangs[0]
+        assert (row.state, row.message, row.waiting_since, row.expected_start) == ("", "", 7.0, None)
+
+
+async def test_gangs_of_other_namespaces_are_only_counted() -> None:
+    async with World() as world:
+        board = a_board(world)
+        world.add("mine", namespace="a")
+        world.add("theirs", namespace="b")
+        queue, gangs = await board.queue("a".__eq__), await board.gangs("a".__eq__)
+        assert ([row.name for row in queue.gangs], queue.hidden) == (["mine"], 1)
+        assert ([row.name for row in gangs.gangs], gangs.hidden) == (["mine"], 1)
+        assert queue.gangs[0].position == 1
+
+
+async def test_a_gang_shows_its_roles_members_and_history() -> None:
+    async with World(cpus=2) as world:
+        board = a_board(world)
+        key = world.add("g", 2, bound=1)
+        await world.run_cycle()
+        found = await board.gang(*key[:2])
+        assert found is not None
+        assert [(role.pods, role.bound, role.requests) for role in found.roles] == [(["g-0", "g-1"], 1, {"cpu": 1.0, "pods": 1})]
+        assert [(member.pod, member.node) for member in found.members] == [("g-0", "n"), ("g-1", "")]
+        assert [(each.decision, each.times) for each in found.history][-1] == ("Whole", 1)
+        assert found.plan is not None
+        assert found.plan.placed == 1
+        assert await board.gang("default", "none") is None
+
+
+async def test_a_node_shows_what_each_gang_uses_of_it() -> None:
+    async with World(cpus=8) as world:
+        board = a_board(world)
+        world.add("g", 3, bound=2, cpus=2)
+        world.add("other", 1, bound=1, namespace="b")
+        node = (await board.nodes()).nodes[0]
+        assert (node.name, node.allocatable["cpu"], node.free["cpu"]) == ("n", 8.0, 3.0)
+        assert [(share.gang, share.pods, share.requests["cpu"]) for share in node.shares] == [("b/other", 1, 1.0), ("default/g", 2, 4.0)]
+        hidden = (await board.nodes("default".__eq__)).nodes[0]
+        assert [share.gang for share in hidden.shares] == ["", "default/g"]
+
+
+async def test_a_node_shows_its_present_pods_after_each_change() -> None:
+    async with World(cpus=8) as world:
+        board = a_board(world)
+        key = world.add("g", 2, bound=2)
+        assert (await board.nodes()).nodes[0].free["cpu"] == 6.0
+        world.remove(key)
+        node = (await board.nodes()).nodes[0]
+        assert (node.free["cpu"], node.shares) == (8.0, [])
+        world.resize(4)
+        assert (await board.nodes()).nodes[0].allocatable["cpu"] == 4.0
+        world.view.remove_node("n")
+        assert (await board.nodes()).nodes == []
+        assert not board._rows
+
+
+async def test_decisions_are_those_about_visible_gangs() -> None:
+    async with World() as world:
+        board = a_board(world)
+        world.add("mine", namespace="a")
+        world.add("theirs", namespace="b")
+        await world.run_cycle()
+        shown = await board.decisions("a".__eq__)
+        assert {each.name for each in shown.decisions} == {"mine"}
+        assert shown.hidden == len((await board.decisions()).decisions) - len(shown.decisions) > 0
+
+
+async def test_other_tasks_run_while_a_long_queue_is_collected() -> None:
+    async with World(cpus=1) as world:
+        board = a_board(world)
+        for number in range(600):
+            world.add(f"g{number}", 2)
+        steps = 0
+
+        async def count() -> None:
+            nonlocal steps
+            while True:
+                await asyncio.sleep(0)
+                steps += 1
+
+        counting = asyncio.create_task(count())
+        assert len((await board.queue()).gangs) == 600
+        counting.cancel()
+        assert steps > 1
