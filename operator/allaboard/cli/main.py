@@ -54,7 +54,19 @@ def cli() -> None:
     """Allaboard schedules gangs of Kubernetes pods: all members of a job are bound, or none."""
 
 
-for _command in (commands.run, commands.plan, commands.gpus, commands.config, commands.simulate, commands.sandbox, commands.demo):
+for _command in (
+    commands.run,
+    commands.plan,
+    commands.queue,
+    commands.explain,
+    commands.top,
+    commands.history,
+    commands.gpus,
+    commands.config,
+    commands.simulate,
+    commands.sandbox,
+    commands.demo,
+):
     cli.add_command(_command)
 
 

@@ -40,6 +40,11 @@ def print_with_details(table: Table, details: Sequence[Sequence[str]]) -> None:
     _echo("".join(f"{line}\n" for line in shown))
 
 
+def print_wrapped(text: str) -> None:
+    """Print a text, wrapped to the width of a line. Raises ``OSError`` if the output can't be written."""
+    _echo("".join(f"{line}\n" for line in textwrap.wrap(text, line_width(), break_on_hyphens=False)))
+
+
 def print_aligned(table: Table, gap: int) -> None:
     """Print a table that isn't too wide, without rich, which takes a second for a thousand rows.
 

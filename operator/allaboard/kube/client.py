@@ -233,6 +233,23 @@ class ApiServer:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(0, "Unreachable", f"the answer broke off: {error or type(error).__name__}") from error
 
+    @asynccontextmanager
+    async def websocket(self, path: ApiPath, query: Mapping[str, str], protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Yield a WebSocket that the API server has opened to a subresource such as portforward. Raises ``ApiError`` if it doesn't."""
+        await self._rate_limit.wait()
+        headers = await self._headers("application/json")
+        url = self._url(path).with_query(query)
+        try:
+            socket = await self._session().ws_connect(
+                url, protocols=(protocol,), headers=headers, proxy=self.configuration.proxy, max_msg_size=0
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, "NotUpgraded", f"{path}: {error.message}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, "Unreachable", f"the API server can't be reached: {error or type(error).__name__}") from error
+        async with socket:
+            yield socket
+
     def _session(self) -> aiohttp.ClientSession:
         rest = self._client.rest_client
         if rest.pool_manager is None:

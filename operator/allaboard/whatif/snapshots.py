@@ -32,8 +32,8 @@ class Cluster:
     """The cluster that a plan starts from: nodes, pods, PodGroups, Jobs, classes, quotas and CustomResourceDefinitions.
 
     ``reading`` says how pods are read, and ``intern`` makes equal parts of pods one object. ``gang_schedulers`` are the schedulers for
-    which job operators create PodGroups, by API version of the jobs. ``refused`` are the waiting pods (by ``namespace/name``) that a
-    scheduler has reported as unschedulable; a plan doesn't place a gang whose waiting pods are all ``refused``. With
+    which job operators create PodGroups, by API version of the jobs. ``refused`` has why a scheduler has reported waiting pods as
+    unschedulable, by ``namespace/name``; a plan doesn't place a gang whose waiting pods are all ``refused``. With
     ``has_all_definitions`` the cluster has no other CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known.
     ``jobs`` are batch Jobs, by ``namespace/name``, and ``owners`` other objects that state walltimes. ``cards`` are the metrics of GPUs.
     ``storage`` are claims, volumes and storage classes, and ``namespace_labels`` the labels of namespaces by name.
@@ -46,7 +46,7 @@ class Cluster:
     pod_groups: list[Expanded] = field(default_factory=list)
     intern: Interner = field(default_factory=Interner)
     gang_schedulers: dict[str, str] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
     priorities: Priorities = field(default_factory=Priorities)
     runtimes: RuntimeClasses = field(default_factory=RuntimeClasses)
     definitions: list[RawObject] = field(default_factory=list)
@@ -122,8 +122,8 @@ class Cluster:
         """Collect what a raw pod shows about the cluster: flags of job operators, a refusal by a scheduler, and a PriorityClass."""
         if not pod.is_terminal:
             self.gang_schedulers.update(flags_of(raw))
-        if pod.is_candidate and _was_refused(raw):
-            self.refused.add(pod.key)
+        if pod.is_candidate and (refusal := _refusal_in(raw)) is not None:
+            self.refused[pod.key] = refusal
         with suppress(MalformedError):
             self.priorities.learn_from_pod(raw)
 
@@ -161,8 +161,10 @@ def read_cluster(paths: Iterable[str], reading: Reading) -> Cluster:
     return found
 
 
-def _was_refused(raw: RawObject) -> bool:
+def _refusal_in(raw: RawObject) -> str | None:
+    """Return the message of a scheduler that the pod is unschedulable; None if there is no such condition."""
     with suppress(MalformedError):
-        conditions = items(mapping(raw, "status"), "conditions", "status.")
-        return any(condition.get("type") == "PodScheduled" and condition.get("status") == "False" for _, condition in conditions)
-    return False
+        for path, condition in items(mapping(raw, "status"), "conditions", "status."):
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+                return text(condition, "message", path=path)
+    return None

@@ -6,12 +6,9 @@ Registry, queue order, searches and messages are the operator's, so that a plan 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allaboard.cluster.stores import NodeStore
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.membership import membership_of
-from allaboard.gangs.registry import GangDefaults, GangRegistry
 from allaboard.model.gang import Gang, GangKey
-from allaboard.model.headroom import headroom_from
 from allaboard.model.reasons import Code
 from allaboard.model.topologies import labels_of
 from allaboard.placement import Step
@@ -24,6 +21,7 @@ from allaboard.whatif.forecast import Decision, Forecast
 from allaboard.whatif.jobgroups import hints
 from allaboard.whatif.manifests import Manifests
 from allaboard.whatif.podsets import ephemeral_claims_of
+from allaboard.whatif.records import records_of
 from allaboard.whatif.snapshots import Cluster
 
 _FEW = 3  # most gangs that a note names
@@ -67,27 +65,8 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     """
     # 1. Apply all manifests to the cluster's records.
     after = applied(manifests, cluster, settings.scheduler_names, notes)
-    view = ClusterView({resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()}, settings.gpu.policy)
-    namespaces = settings.namespaces and {
-        *settings.namespaces,
-        *(pod.namespace for pod in after.pods),
-        *(key.namespace for key in after.stated),
-    }
-    registry = GangRegistry(settings.scheduler_names, namespaces, GangDefaults.by(settings))
-    view.listen(registry.observe_pod)
-    nodes = NodeStore(view, settings.node_selector)
-    for node in cluster.nodes:
-        nodes.upsert(node.name, node)
-    view.observe_cards(cluster.cards)
-    _add_other_objects(manifests, cluster, view)
-    for pod in (*cluster.pods, *after.pods):
-        view.upsert_pod(pod)
-    for group in after.groups:
-        registry.observe_group(group)
-    for job in (*cluster.jobs.values(), *after.jobs):  # a Job of the manifests replaces the cluster's
-        registry.observe_job(None, job)
-    for owner in (*cluster.owners, *after.owners):
-        registry.observe_owner(None, owner)
+    _add_other_objects(manifests, cluster)
+    view, registry = records_of(cluster, settings, after)
     # 2. Find the gangs of the manifests.
     named = after.stated | {key for pod in after.pods if (key := registry.key_of(pod))}
     gangs = sorted((gang for gang in registry.gangs() if gang.key in named), key=lambda gang: order_of(gang, since=registry.since(gang)))
@@ -128,8 +107,8 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
     return answers
 
 
-def _add_other_objects(manifests: Manifests, cluster: Cluster, view: ClusterView) -> None:
-    """Add to ``view`` the namespaces and storage objects of the cluster and of ``manifests``, and the claims that StatefulSets make."""
+def _add_other_objects(manifests: Manifests, cluster: Cluster) -> None:
+    """Add to ``cluster`` the namespaces and storage objects of ``manifests``, and the claims that StatefulSets make."""
     for raw in manifests.namespace_objects:
         cluster.learn_namespace(raw)
     for (group, kind), raw in manifests.storage:
@@ -137,9 +116,6 @@ def _add_other_objects(manifests: Manifests, cluster: Cluster, view: ClusterView
     for expanded in manifests.pods:
         for claim in (*expanded.claims, *ephemeral_claims_of(expanded.raw)):
             cluster.storage.learn_template(claim)
-    cluster.storage.add_to(view)
-    for name, labels in cluster.namespace_labels.items():
-        view.namespaces.upsert(name, labels)
 
 
 def _doubts(gangs: Iterable[Gang], doubts: Mapping[str, str]) -> Iterator[tuple[GangKey, str]]:

@@ -1,0 +1,107 @@
+"""Finds what the commands show: the board of a running operator, else of the cluster's objects, else of a snapshot of them."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from allaboard.cli.installed import settings_in_force
+from allaboard.kube.client import ApiError, ApiServer
+from allaboard.kube.lists import pages
+from allaboard.kube.paths import PODS
+from allaboard.kube.port_forward import forwarded
+from allaboard.model.errors import MalformedError
+from allaboard.model.raw_fields import mapping, text
+from allaboard.model.requests import RawObject
+from allaboard.settings.options import load_settings
+from allaboard.sight.remote import RemoteBoard, UnreadableError
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue
+from allaboard.whatif.board import board_of
+from allaboard.whatif.live import read_live_cluster
+from allaboard.whatif.snapshots import read_cluster
+
+_SELECTOR = "app.kubernetes.io/name=allaboard"
+_PORT = 8082
+
+
+class Shows(Protocol):
+    """A board that can be shown. Its methods raise ``UnreadableError``."""
+
+    async def queue(self) -> Queue:
+        """Return the gangs that wait."""
+
+    async def gangs(self) -> Gangs:
+        """Return all gangs."""
+
+    async def gang(self, namespace: str, name: str) -> Gang | None:
+        """Return a gang; None if there is none."""
+
+    async def nodes(self) -> Nodes:
+        """Return all nodes."""
+
+    async def decisions(self) -> Decisions:
+        """Return the last decisions about all gangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Where a board is to be read, as the command's options say. Without any of them the cluster's operator is looked for."""
+
+    api: str = ""
+    """Address of an operator's API."""
+    snapshots: Sequence[str] = ()
+    """Files with the objects of a cluster."""
+    kubeconfig: str = ""
+
+
+@asynccontextmanager
+async def open_board(wanted: Wanted, notes: list[str]) -> AsyncIterator[Shows]:
+    """Yield a board. Append to ``notes`` what the user should know about it.
+
+    Raises ``ManifestError``, ``SettingsError``, ``ApiError`` and ``CredentialsError``.
+    """
+    if wanted.kubeconfig:
+        os.environ["KUBECONFIG"] = wanted.kubeconfig
+    url = wanted.api or os.environ.get("ALLABOARD_API", "")
+    if wanted.snapshots:
+        settings = load_settings({})
+        yield board_of(read_cluster(wanted.snapshots, settings.reading), settings)
+    elif url:
+        async with RemoteBoard.open(url, os.environ.get("ALLABOARD_TOKEN", "")) as remote:
+            yield remote
+    else:
+        async with AsyncExitStack() as stack:
+            yield await _of_the_cluster(stack, wanted.kubeconfig, notes)
+
+
+async def _of_the_cluster(stack: AsyncExitStack, kubeconfig: str, notes: list[str]) -> Shows:
+    """Return the board of the operator that leads, else that of the cluster's objects."""
+    server = await stack.enter_async_context(ApiServer.connect(kubeconfig=kubeconfig))
+    why = "no running operator of Allaboard was found in the cluster"
+    try:
+        for namespace, pod in await _operators(server):
+            port = await stack.enter_async_context(forwarded(server, namespace, pod, _PORT))
+            remote = await stack.enter_async_context(RemoteBoard.open(f"http://127.0.0.1:{port}"))
+            if (await remote.status()).leads:
+                return remote
+            why = "no replica of the operator leads"
+    except (ApiError, UnreadableError) as error:
+        why = f"the operator can't be asked: {error}"
+    notes.append(f"{why}; shown is what the objects of the cluster say, without reservations and decisions")
+    settings = await asyncio.to_thread(settings_in_force, kubeconfig, {}, notes)
+    return board_of(await read_live_cluster(notes, settings.reading), settings)
+
+
+async def _operators(server: ApiServer) -> Sequence[tuple[str, str]]:
+    """Return namespace and name of the running pods of operators. Raises ``ApiError``."""
+    found: list[RawObject] = []
+    async for page in pages(server, PODS.everywhere, query={"labelSelector": _SELECTOR, "fieldSelector": "status.phase=Running"}):
+        found = [*([] if page.begins else found), *page.items]
+    named: list[tuple[str, str]] = []
+    for raw in found:
+        with suppress(MalformedError):
+            metadata = mapping(raw, "metadata")
+            named.append((text(metadata, "namespace", path="metadata."), text(metadata, "name", path="metadata.")))
+    return named

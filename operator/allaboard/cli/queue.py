@@ -1,0 +1,59 @@
+"""``allaboard queue``: show the gangs that wait, in the order in which they are attempted, and why each of them waits."""
+
+from collections.abc import Sequence
+
+import click
+from rich.table import Table
+
+from allaboard.cli.boards import Shows, Wanted
+from allaboard.cli.durations import duration, moment
+from allaboard.cli.tables import is_too_wide, print_aligned, print_with_details
+from allaboard.cli.watching import note_hidden, show
+from allaboard.sight.values import GangRow, Queue
+
+_COLUMNS = ("POSITION", "NAMESPACE", "GANG", "PRIORITY", "MEMBERS", "GPUS", "WAITED", "EXPECTED", "REASON")
+_GAP = 3  # spaces between columns
+
+
+def queue(
+    namespace: str | None, api: str | None, snapshots: tuple[str, ...], kubeconfig: str | None, output: str, watch: bool, every: float
+) -> None:
+    """Print the queue, once or again and again. Raises ``BadInputError`` if it can't be read."""
+
+    async def read(board: Shows) -> Queue:
+        found = await board.queue()
+        rows = [row for row in found.gangs if namespace in (None, row.namespace)]
+        return found.model_copy(update={"gangs": rows})
+
+    def print_table(found: Queue) -> None:
+        if found.gangs:
+            _print(found, is_wide=output == "wide")
+        else:
+            click.echo(f"no gang waits in namespace {namespace}" if namespace else "no gang waits", err=True)
+        note_hidden(found.hidden, "gangs")
+
+    show(Wanted(api or "", snapshots, kubeconfig or ""), read, print_table, output=output, every=every if watch else None)
+
+
+def _print(found: Queue, *, is_wide: bool) -> None:
+    table = Table(*_COLUMNS, *(["MESSAGE"] if is_wide else []), box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for row in found.gangs:
+        table.add_row(*_cells(row, found.at), *([row.message] if is_wide else []))
+    if is_wide and not is_too_wide(table, _GAP):
+        print_aligned(table, _GAP)
+        return
+    print_with_details(table, [[row.message] if row.message else [] for row in found.gangs])
+
+
+def _cells(row: GangRow, now: float) -> Sequence[str]:
+    return (
+        str(row.position),
+        row.namespace,
+        row.name,
+        str(row.priority),
+        f"{row.members.bound}/{row.members.needed}",
+        f"{row.gpus:g}",
+        "<unknown>" if row.waiting_since is None else duration(now - row.waiting_since),
+        "<unknown>" if row.expected_start is None else moment(row.expected_start, now),
+        row.state or "<none>",
+    )
