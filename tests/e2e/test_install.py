@@ -364,7 +364,9 @@ def _operator(reader: Reader, plane: ControlPlane, folder: Path, name: str = "al
     account = spec["serviceAccountName"]
     kubeconfig = account_kubeconfig(plane, lambda *words: reader.run(f"kubectl {shlex.join(words)}"), folder, account)
     command = [sys.executable, "-m", "allaboard", "run", *shipped_arguments(shipped)]
-    operator = OperatorProcess(command, kubeconfig, folder, {**os.environ, **environment, "PYTHONPATH": str(reader.root / "operator")})
+    code = reader.root / "operator"
+    has_api = (code / "allaboard" / "sight").is_dir()
+    operator = OperatorProcess(command, kubeconfig, folder, {**os.environ, **environment, "PYTHONPATH": str(code)}, has_api=has_api)
     try:
         operator.wait_until(operator.is_ready)
     except BaseException:

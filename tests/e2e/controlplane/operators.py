@@ -27,7 +27,10 @@ _OF_A_NEW_CRD = "storage is (re)initializing"
 
 
 class OperatorProcess:
-    """A running operator. ``command`` lacks only the options of ports; ``folder`` is for the log, and the default working directory."""
+    """A running operator. ``command`` lacks only the options of ports; ``folder`` is for the log, and the default working directory.
+
+    ``has_api`` is false for an older version without the option of the API's port.
+    """
 
     def __init__(
         self,
@@ -36,13 +39,15 @@ class OperatorProcess:
         folder: Path,
         environment: Mapping[str, str] | None = None,
         working_directory: Path | None = None,
+        *,
+        has_api: bool = True,
     ) -> None:
         health, self._port = free_ports(2)
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "operator.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, f"--metrics-port={self._port}", f"--health-port={health}", "--api-port=0"],
+                [*command, f"--metrics-port={self._port}", f"--health-port={health}", *(["--api-port=0"] if has_api else [])],
                 env={**(os.environ if environment is None else environment), "KUBECONFIG": str(kubeconfig), **_AS_IN_A_POD},
                 cwd=working_directory or folder,
                 stdout=log,
