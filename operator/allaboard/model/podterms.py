@@ -193,7 +193,7 @@ def affinity_terms(affinity: Mapping[str, object], pod: Mapping[str, object]) ->
     path, key = "spec.affinity.podAffinity.", "requiredDuringSchedulingIgnoredDuringExecution"
     terms = items(mapping(affinity, "podAffinity", "spec.affinity."), key, path, AFFINITY_TERMS)
     return tuple(
-        _term(term, where, pod) if term.get("labelSelector") is not None else PodTerm(_topology_key(term, where), (_NO_POD,))
+        _term(term, where, pod) if term.get("labelSelector") is not None else PodTerm(text(term, "topologyKey", path=where), (_NO_POD,))
         for where, term in terms
     )
 
@@ -222,22 +222,16 @@ def spread_constraints(
 
     ``unsatisfiable``: ``DoNotSchedule`` for the constraints that are requirements, ``ScheduleAnyway`` for those that are preferences.
     """
-    found, seen = [], set[tuple[str, str]]()
+    found = []
     for where, stated in items(spec, "topologySpreadConstraints", "spec.", SPREADS):
         when = _one_of(_WHEN_UNSATISFIABLE, stated, "whenUnsatisfiable", where)
-        topology_key = _topology_key(stated, where)
-        if (topology_key, when) in seen:
-            raise MalformedError(f"{where}topologyKey", f"{shown(topology_key)} has another constraint with {when} already")
-        seen.add((topology_key, when))
         if when != unsatisfiable:
             continue
-        if when != "DoNotSchedule" and stated.get("minDomains") is not None:
-            raise MalformedError(f"{where}minDomains", "may be stated with whenUnsatisfiable: DoNotSchedule only")
         has_selector = stated.get("labelSelector") is not None
         expressions = _with_keys(stated, where, pod, ("matchLabelKeys",)) if has_selector else (_NO_POD,)
         found.append(
             SpreadConstraint(
-                topology_key=topology_key,
+                topology_key=text(stated, "topologyKey", path=where),
                 expressions=expressions,
                 max_skew=_at_least_one(stated, "maxSkew", where),
                 min_domains=_at_least_one(stated, "minDomains", where),
@@ -264,14 +258,6 @@ def _at_least_one(stated: Mapping[str, object], key: str, where: str) -> int:
     return number
 
 
-def _topology_key(stated: Mapping[str, object], where: str) -> str:
-    """Return the topology key of a term or constraint. Raises ``MalformedError`` if it is missing."""
-    key = text(stated, "topologyKey", path=where)
-    if not key:
-        raise MalformedError(f"{where}topologyKey", "is missing")
-    return key
-
-
 def _with_keys(
     stated: Mapping[str, object], where: str, pod: Mapping[str, object], keys: Sequence[str] = ("matchLabelKeys", "mismatchLabelKeys")
 ) -> tuple[LabelExpression, ...]:
@@ -287,7 +273,7 @@ def _with_keys(
 
 def _term(term: Mapping[str, object], where: str, pod: Mapping[str, object]) -> PodTerm:
     return PodTerm(
-        topology_key=_topology_key(term, where),
+        topology_key=text(term, "topologyKey", path=where),
         expressions=_with_keys(term, where, pod),
         namespaces=texts(term, "namespaces", where, POD_NAMESPACES),
         in_any_namespace=term.get("namespaceSelector") is not None,

@@ -51,6 +51,7 @@ class PodSet:
             raise MalformedError("spec.containers", "is missing; a pod needs at least one container")
         refuse_containers(stated)
         _check_tolerations(stated)
+        _check_topology_keys(stated)
         spec = default_requests(stated)
         metadata = mapping(self.template, "metadata")
         template_labels = labels(metadata, "labels", "metadata.")
@@ -105,6 +106,32 @@ def _check_tolerations(spec: Mapping[str, object]) -> None:
         one_of(toleration, "effect", path, ("NoSchedule", "PreferNoSchedule", "NoExecute"), "NoSchedule")
         if operator == "Exists" and toleration.get("value"):
             raise MalformedError(f"{path}value", "must be empty where the operator is Exists")
+
+
+def _check_topology_keys(spec: Mapping[str, object]) -> None:
+    """Refuse terms about other pods that the API server refuses, although kube-scheduler could use them. Raises ``MalformedError``."""
+    seen: set[tuple[str, str]] = set()
+    for path, constraint in items(spec, "topologySpreadConstraints", "spec."):
+        key, when = _topology_key(constraint, path), text(constraint, "whenUnsatisfiable", path=path)
+        if (key, when) in seen:
+            raise MalformedError(f"{path}topologyKey", f"{shown(key)} has another constraint with {when or 'the same effect'} already")
+        if when == "ScheduleAnyway" and constraint.get("minDomains") is not None:
+            raise MalformedError(f"{path}minDomains", "may be stated with whenUnsatisfiable: DoNotSchedule only")
+        seen.add((key, when))
+    affinity = mapping(spec, "affinity", "spec.")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        of_pods, place = mapping(affinity, kind, "spec.affinity."), f"spec.affinity.{kind}."
+        for path, term in items(of_pods, "requiredDuringSchedulingIgnoredDuringExecution", place):
+            _topology_key(term, path)
+        for path, weighted in items(of_pods, "preferredDuringSchedulingIgnoredDuringExecution", place):
+            _topology_key(mapping(weighted, "podAffinityTerm", path), f"{path}podAffinityTerm.")
+
+
+def _topology_key(stated: Mapping[str, object], path: str) -> str:
+    key = text(stated, "topologyKey", path=path)
+    if not key:
+        raise MalformedError(f"{path}topologyKey", "is missing")
+    return key
 
 
 def _check_labels(stated: Labels) -> None:

@@ -720,3 +720,27 @@ def test_a_selector_of_namespaces_is_noted_if_no_namespaces_can_be_read(plan: Pl
     assert "note: the cluster has no Namespaces to read, so terms with a namespaceSelector by labels select no namespace" in result.stderr
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "a"}}}
     assert "has no Namespaces" not in plan.cluster(node("n1", cpu="8"), namespace).run().stderr
+
+
+_SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"topologySpreadConstraints": [_SPREAD, _SPREAD]}, "[1].topologyKey: 'zone' has another constraint with DoNotSchedule already"),
+        ({"topologySpreadConstraints": [{**_SPREAD, "topologyKey": ""}]}, "[0].topologyKey: is missing"),
+        (
+            {"topologySpreadConstraints": [{**_SPREAD, "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2}]},
+            "[0].minDomains: may be stated",
+        ),
+        (
+            {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"labelSelector": {}}]}}},
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: is missing",
+        ),
+    ],
+)
+def test_terms_about_other_pods_that_the_api_server_refuses_are_bad_input(plan: Plan, spec: dict[str, Any], message: str) -> None:
+    result = plan.cluster(node("n1", cpu="8")).manifest(pod("a", **spec)).run()
+    assert result.exit_code == 2
+    assert message in result.stderr
