@@ -89,7 +89,7 @@ async def test_each_user_reads_what_the_api_server_allows(
             for name in "abc":
                 cluster.create(gang_pod(name))
                 cluster.create(gang_pod(name, "hidden", namespace="other"))
-            await cluster.wait_for(lambda home: len(bound(home)) == 3)
+            await cluster.wait_for(lambda home: len(bound(home)) == 6)
 
             async def answer(path: str, token: str | None) -> tuple[int, Any]:
                 headers = {} if token is None else {"Authorization": f"Bearer {token}"}
