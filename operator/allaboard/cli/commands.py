@@ -5,9 +5,10 @@ This module imports none of the modules that do the work. Help and shell complet
 """
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -42,8 +43,37 @@ STORIES = (
     "twenty",
 )
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
 _FILE = click.Path(exists=True, dir_okay=False)
 _KUBECONFIG = click.option("--kubeconfig", type=_FILE, help="Kubeconfig of the cluster to read, instead of that of KUBECONFIG.")
+_API = click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
+_SNAPSHOTS = click.option(
+    "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Read a snapshot of a cluster instead (repeatable)."
+)
+
+
+def _board(command: _Command) -> _Command:
+    """Add the options that say where a board is read: a snapshot, an operator, or the operator of a cluster."""
+    return _SNAPSHOTS(_API(_KUBECONFIG(command)))
+
+
+def _watch(seconds: float) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds the options to repeat the output, by default every so many ``seconds``."""
+    every = click.option(
+        "--every",
+        type=FiniteRange(min=0.1),
+        default=seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="Pause between two outputs of --watch.",
+    )
+    return lambda command: click.option("-w", "--watch", is_flag=True, help="Repeat until interrupted.")(every(command))
+
+
+def _output(*formats: str) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds the option of the output's format. The first of ``formats`` is the default."""
+    return click.option("-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Format of the output.")
 
 
 def _call(command: str, **stated: Any) -> None:
@@ -158,18 +188,9 @@ The same of a snapshot:
   allaboard queue --cluster cluster.json""",
 )
 @click.option("-n", "--namespace", help="Show gangs of this namespace only [all]. The positions stay those among all gangs.")
-@click.option(
-    "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Show a snapshot of a cluster instead (repeatable)."
-)
-@click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
-@_KUBECONFIG
-@click.option("-w", "--watch", is_flag=True, help="Repeat until interrupted.")
-@click.option(
-    "--every", type=FiniteRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS", help="Pause between two outputs of --watch."
-)
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table", show_default=True, help="Format of the output."
-)
+@_board
+@_watch(2.0)
+@_output("table", "wide", "json", "yaml")
 def queue(**stated: Any) -> None:
     """Show the gangs that wait, in the order in which they are attempted, and why each of them waits.
 
@@ -180,18 +201,9 @@ def queue(**stated: Any) -> None:
 
 
 @click.command(short_help="Show how full the nodes are and by which gangs, and how many jobs of each size could start.")
-@click.option(
-    "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Show a snapshot of a cluster instead (repeatable)."
-)
-@click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
-@_KUBECONFIG
-@click.option("-w", "--watch", is_flag=True, help="Repeat until interrupted.")
-@click.option(
-    "--every", type=FiniteRange(min=0.1), default=2.0, show_default=True, metavar="SECONDS", help="Pause between two outputs of --watch."
-)
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="Format of the output."
-)
+@_board
+@_watch(2.0)
+@_output("table", "json", "yaml")
 def top(**stated: Any) -> None:
     """Show how full the nodes are and by which gangs, and how many jobs of each size could start.
 
@@ -204,14 +216,8 @@ def top(**stated: Any) -> None:
 @click.command(short_help="Show why a gang waits, what it asks for, and where its members are.")
 @click.argument("gang")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the gang.")
-@click.option(
-    "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Read a snapshot of a cluster instead (repeatable)."
-)
-@click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
-@_KUBECONFIG
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="Format of the output."
-)
+@_board
+@_output("table", "json", "yaml")
 def explain(**stated: Any) -> None:
     """Show why a gang waits, what it asks for, where its members are, and the last decisions about it.
 
@@ -224,11 +230,9 @@ def explain(**stated: Any) -> None:
 @click.argument("gang", required=False)
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the gangs.")
 @click.option("-A", "--all-namespaces", "every_namespace", is_flag=True, help="Show gangs of all namespaces.")
-@click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
+@_API
 @_KUBECONFIG
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="Format of the output."
-)
+@_output("table", "json", "yaml")
 def history(**stated: Any) -> None:
     """Show the last decisions about gangs, the oldest first: placed, refused, evicted, and for which gang.
 
@@ -249,11 +253,8 @@ Outside of the cluster, where names of Services can't be resolved:
 @click.option("--url", default=None, help="URL of Prometheus (http://127.0.0.1:9090), instead of the one that is found in the cluster.")
 @click.option("--no-metrics", is_flag=True, help="Show only what nodes and pods state, without metrics.")
 @click.option("--cards", "each_card", is_flag=True, help="Show a row for each card instead of each node.")
-@click.option("-w", "--watch", is_flag=True, help="Repeat until interrupted.")
-@click.option(
-    "--every", type=FiniteRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS", help="Pause between two outputs of --watch."
-)
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format of the output.")
+@_watch(10.0)
+@_output("table", "json")
 def gpus(**stated: Any) -> None:
     """Show the GPUs of the cluster: how many are free, their load and their health.
 
@@ -278,7 +279,7 @@ def config() -> None:
     type=click.Path(dir_okay=False),
     help="Kubeconfig with which the operator will be started; it wins over the one in FILE.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format of the output.")
+@_output("table", "json")
 @click.option("--all", "all_options", is_flag=True, help="Show all options in the table, not only those that differ from the defaults.")
 def check(**stated: Any) -> None:
     """Show the settings in force with FILE as the --config file, and the fields of FILE that aren't honoured.
