@@ -8,12 +8,11 @@ from rich.table import Table
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.durations import duration, moment
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import print_tables, print_wrapped
+from allaboard.cli.tables import print_tables, print_wrapped, table_of
 from allaboard.cli.watching import show
 from allaboard.model.quantities import format_amount
 from allaboard.sight.values import Gang, GangRow
 
-_GAP = 3  # spaces between columns
 _FEW = 5  # decisions that are shown
 
 
@@ -44,13 +43,13 @@ def _print(found: Gang) -> None:
     for line in _facts(found, now):
         print_wrapped(line)
     click.echo()
-    members = _table("POD", "ROLE", "NODE", "PHASE")
+    members = table_of("POD", "ROLE", "NODE", "PHASE")
     for member in found.members:
         members.add_row(member.pod, member.role or "<none>", member.node or "<none>", member.phase)
     print_tables(_roles(found), members)
     if found.history:
         click.echo()
-        decisions = _table("TIME", "DECISION", "REASON", "TIMES", "MESSAGE")
+        decisions = table_of("TIME", "DECISION", "REASON", "TIMES", "MESSAGE")
         for each in found.history[-_FEW:]:
             decisions.add_row(moment(each.last_at, now), each.decision, each.reason or "<none>", str(each.times), each.message)
         print_tables(decisions)
@@ -74,7 +73,7 @@ def _facts(found: Gang, now: float) -> Iterator[str]:
 
 def _roles(found: Gang) -> Table:
     names = sorted({name for role in found.roles for name in role.requests} - {"pods"})
-    table = _table("ROLE", "PODS", "BOUND", *(name.upper() for name in names))
+    table = table_of("ROLE", "PODS", "BOUND", *(name.upper() for name in names))
     for role in found.roles:
         amounts = [_amount(name, role.requests[name]) if name in role.requests else "" for name in names]
         table.add_row(role.role or "<none>", str(len(role.pods)), str(role.bound), *amounts)
@@ -83,10 +82,3 @@ def _roles(found: Gang) -> Table:
 
 def _amount(resource: str, amount: float) -> str:
     return format_amount(resource, round(amount * 1000) if resource == "cpu" else round(amount))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
-    for column in columns:
-        table.add_column(column, no_wrap=column != "MESSAGE", overflow="fold")
-    return table

@@ -1,15 +1,12 @@
 """``allaboard history``: show the last decisions about all gangs, or about one gang."""
 
 import click
-from rich.table import Table
 
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.durations import moment
-from allaboard.cli.tables import print_with_details
+from allaboard.cli.tables import print_with_details, table_of
 from allaboard.cli.watching import note_hidden, show
 from allaboard.sight.values import Decisions
-
-_GAP = 3  # spaces between columns
 
 
 def history(gang: str | None, namespace: str, every_namespace: bool, api: str | None, kubeconfig: str | None, output: str) -> None:
@@ -31,7 +28,7 @@ def history(gang: str | None, namespace: str, every_namespace: bool, api: str | 
 
 
 def _print(found: Decisions) -> None:
-    table = Table("TIME", "NAMESPACE", "GANG", "DECISION", "REASON", "TIMES", box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    table = table_of("TIME", "NAMESPACE", "GANG", "DECISION", "REASON", "TIMES")
     for row in found.decisions:
         table.add_row(moment(row.last_at, found.at), row.namespace, row.name, row.decision, row.reason or "<none>", str(row.times))
     print_with_details(table, [[row.message] if row.message else [] for row in found.decisions])

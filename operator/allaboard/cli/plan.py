@@ -17,7 +17,7 @@ import yaml
 from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import is_too_wide, print_aligned, print_tables, print_with_details
+from allaboard.cli.tables import is_too_wide, print_aligned, print_tables, print_with_details, table_of
 from allaboard.model.gpus import Cards, is_gpu
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
@@ -31,7 +31,6 @@ from allaboard.whatif.whatif import PlannedGang, plan_gangs
 SOME_DO_NOT_FIT = 1
 _WIDE_ENOUGH = 10_000
 _COLUMNS = ("NAMESPACE", "NAME", "MIN", "PODS", "FITS", "REASON")
-_GAP = 3  # spaces between columns
 
 
 def plan(
@@ -134,7 +133,7 @@ def _print_yaml(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
 def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     if not gangs:
         return
-    table = _table(*_COLUMNS, "NODES", "MESSAGE")
+    table = table_of(*_COLUMNS, "NODES", "MESSAGE")
     for gang in gangs:
         table.add_row(*_about(gang), _nodes(gang), gang.message)
     _print_gangs(table, gangs, [_details(gang) for gang in gangs])
@@ -142,12 +141,10 @@ def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
 
 def _print_gangs(table: Table, gangs: Sequence[PlannedGang], details: Sequence[Sequence[str]]) -> None:
     """Print ``table`` if each row fits into a line; else its first columns, with the ``details`` below each gang."""
-    if not is_too_wide(table, _GAP):
-        print_aligned(table, _GAP)
+    if not is_too_wide(table):
+        print_aligned(table)
         return
-    narrow = _table(*_COLUMNS)
-    for column in narrow.columns:
-        column.overflow = "ellipsis"  # each row must stay one line
+    narrow = table_of(*_COLUMNS)
     for gang in gangs:
         narrow.add_row(*_about(gang))
     print_with_details(narrow, details)
@@ -167,8 +164,8 @@ def _print_wide(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     if not gangs:
         return
     how_found = ("FOUND-BY", "SEED", "SCORE", "GENERATIONS", "STOPPED-BY")
-    table = _table(*_COLUMNS, *how_found, "NODES", "MESSAGE")
-    pods = _table("NAMESPACE", "POD", "GANG", "NODE")
+    table = table_of(*_COLUMNS, *how_found, "NODES", "MESSAGE")
+    pods = table_of("NAMESPACE", "POD", "GANG", "NODE")
     found_by: list[Sequence[str]] = []
     for gang in gangs:
         found = gang.search
@@ -227,13 +224,6 @@ def _live_cluster(kubeconfig: str | None, notes: list[str], reading: Reading) ->
         raise BadInputError(f"the cluster can't be read: {error}") from error
     except ApiError as error:
         raise BadInputError(f"the cluster of {kubeconfig_in_use() or 'this pod'} can't be read: {error}") from error
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
-    for column in columns:
-        table.add_column(column, no_wrap=column != "MESSAGE", overflow="fold")
-    return table
 
 
 def _pods(gang: PlannedGang) -> str:

@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 
 import click
-from rich.table import Table
 
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.durations import duration, moment
-from allaboard.cli.tables import is_too_wide, print_aligned, print_with_details
+from allaboard.cli.tables import is_too_wide, print_aligned, print_with_details, table_of
 from allaboard.cli.watching import note_hidden, show
 from allaboard.sight.values import GangRow, Queue
 
 _COLUMNS = ("POSITION", "NAMESPACE", "GANG", "PRIORITY", "MEMBERS", "GPUS", "WAITED", "EXPECTED", "REASON")
-_GAP = 3  # spaces between columns
 
 
 def queue(
@@ -36,13 +34,15 @@ def queue(
 
 
 def _print(found: Queue, *, is_wide: bool) -> None:
-    table = Table(*_COLUMNS, *(["MESSAGE"] if is_wide else []), box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    wide, narrow = table_of(*_COLUMNS, "MESSAGE"), table_of(*_COLUMNS)
     for row in found.gangs:
-        table.add_row(*_cells(row, found.at), *([row.message] if is_wide else []))
-    if is_wide and not is_too_wide(table, _GAP):
-        print_aligned(table, _GAP)
-        return
-    print_with_details(table, [[row.message] if row.message else [] for row in found.gangs])
+        cells = _cells(row, found.at)
+        wide.add_row(*cells, row.message)
+        narrow.add_row(*cells)
+    if is_wide and not is_too_wide(wide):
+        print_aligned(wide)
+    else:
+        print_with_details(narrow, [[row.message] if row.message else [] for row in found.gangs])
 
 
 def _cells(row: GangRow, now: float) -> Sequence[str]:

@@ -10,12 +10,21 @@ from rich.console import Console
 from rich.table import Table
 
 _WIDE_ENOUGH = 10_000
+_GAP = 3  # spaces between columns
 _INDENT = "  "
 
 
 def line_width() -> int:
     """Return how many characters a line of output may have."""
     return Console().width if sys.stdout.isatty() else _WIDE_ENOUGH
+
+
+def table_of(*columns: str, wrapped: str = "MESSAGE") -> Table:
+    """Return an empty table without lines. Only the cells of the column ``wrapped`` may be broken between words."""
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
+    for column in columns:
+        table.add_column(column, no_wrap=column != wrapped, overflow="fold")
+    return table
 
 
 def print_tables(*tables: Table) -> None:
@@ -27,10 +36,11 @@ def print_tables(*tables: Table) -> None:
 
 
 def print_with_details(table: Table, details: Sequence[Sequence[str]]) -> None:
-    """Print a table whose rows take one line each, and below each row its ``details``, wrapped.
+    """Print a table with one line for each row, whose cells are cut if the line is too short, and below each row its ``details``, wrapped.
 
     Raises ``OSError`` if the output can't be written.
     """
+    _fit(table)
     header, *rows = _lines(table)
     shown = [header]
     for row, texts in zip(rows, details, strict=True):
@@ -45,7 +55,7 @@ def print_wrapped(text: str) -> None:
     _echo("".join(f"{line}\n" for line in textwrap.wrap(text, line_width(), break_on_hyphens=False)))
 
 
-def print_aligned(table: Table, gap: int) -> None:
+def print_aligned(table: Table) -> None:
     """Print a table that isn't too wide, without rich, which takes a second for a thousand rows.
 
     Raises ``OSError`` if the output can't be written.
@@ -54,16 +64,30 @@ def print_aligned(table: Table, gap: int) -> None:
     if not all(cell.isprintable() for column in columns for cell in column):
         print_tables(table)
         return
-    widths = [max(map(cell_len, column)) for column in columns]
+    widths = _widths(table)
     rows = zip(*columns, strict=True)
-    lines = ["".join(cell + " " * (width - cell_len(cell) + gap) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = ["".join(cell + " " * (width - cell_len(cell) + _GAP) for cell, width in zip(row, widths, strict=True)) for row in rows]
     _echo("".join(f"{line.rstrip()}\n" for line in lines))
 
 
-def is_too_wide(table: Table, gap: int) -> bool:
-    """Return whether a row of ``table`` is longer than a line may be, with ``gap`` spaces between its columns."""
-    widths = [max(map(cell_len, (str(column.header), *map(str, column.cells)))) for column in table.columns]
-    return sum(widths) + gap * (len(widths) - 1) > line_width()
+def is_too_wide(table: Table) -> bool:
+    """Return whether a row of ``table`` is longer than a line may be."""
+    widths = _widths(table)
+    return sum(widths) + _GAP * (len(widths) - 1) > line_width()
+
+
+def _widths(table: Table) -> list[int]:
+    """Return how many characters each column needs."""
+    return [max(map(cell_len, (str(column.header), *map(str, column.cells)))) for column in table.columns]
+
+
+def _fit(table: Table) -> None:
+    """Make each row take one line: the widest columns are cut as far as the line is too short. rich would cut all of them."""
+    widths = _widths(table)
+    for _ in range(sum(widths) + _GAP * len(widths) - line_width()):
+        widths[widths.index(max(widths))] -= 1
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width, column.no_wrap, column.overflow = width, True, "ellipsis"
 
 
 def _lines(table: Table) -> list[str]:

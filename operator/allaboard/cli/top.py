@@ -7,7 +7,7 @@ from itertools import cycle
 from rich.table import Table
 
 from allaboard.cli.boards import Shows, Wanted
-from allaboard.cli.tables import print_tables
+from allaboard.cli.tables import print_tables, table_of
 from allaboard.cli.watching import show
 from allaboard.sight.values import NodeRow, Nodes
 
@@ -16,7 +16,6 @@ SIZES = (1, 2, 4, 8)
 
 _MOST_SQUARES = 16
 _FREE, _LETTERS = ".", string.ascii_letters
-_GAP = 3
 
 
 def top(api: str | None, snapshots: tuple[str, ...], kubeconfig: str | None, output: str, watch: bool, every: float) -> None:
@@ -53,7 +52,9 @@ def startable(nodes: Sequence[NodeRow], size: int) -> int:
 
 
 def _nodes(found: Nodes, letters: dict[str, str]) -> Table:
-    table = _table("NODE", *([_domain_title(found)] if found.grouped_by else []), "GPUS", "FREE", "STRANDED", "USE", "GANGS")
+    table = table_of(
+        "NODE", *([_domain_title(found)] if found.grouped_by else []), "GPUS", "FREE", "STRANDED", "USE", "GANGS", wrapped="GANGS"
+    )
     for node in found.nodes:
         gangs = ", ".join(f"{letters[each.gang]} {each.gang or 'another namespace'}" for each in node.shares if each.gpus)
         state = "not ready" if not node.is_ready else "cordoned" if node.is_cordoned else ""
@@ -67,7 +68,7 @@ def _nodes(found: Nodes, letters: dict[str, str]) -> Table:
 
 def _startable(found: Nodes) -> Table:
     """Return how many jobs of each size could start, for each domain and in all."""
-    table = _table(
+    table = table_of(
         _domain_title(found) if found.grouped_by else "NODES", *(f"{size} GPU{'S' if size > 1 else ''}" for size in SIZES), "WHOLE NODES"
     )
     for title, nodes in _groups(found):
@@ -85,10 +86,3 @@ def _groups(found: Nodes) -> Iterator[tuple[str, Sequence[NodeRow]]]:
 
 def _domain_title(found: Nodes) -> str:
     return found.grouped_by.rpartition("/")[2].upper()
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
-    for column in columns:
-        table.add_column(column, no_wrap=column != "GANGS", overflow="fold")
-    return table

@@ -10,12 +10,12 @@ from tests.unit.cli.apis import an_api
 KNOWN = [("a", "bert", "Wait", "Insufficient", "4 GPUs are free"), ("a", "gpt", "Bind", "", ""), ("b", "bert", "Preempt", "NoCapacity", "")]
 
 
-def history(*words: str, hidden: int = 0) -> Result:
+def history(*words: str, hidden: int = 0, now: float = 0.0) -> Result:
     decisions = [
         Decision(namespace=namespace, name=name, first_at=0.0, last_at=0.0, times=2, decision=decision, reason=reason, message=message)
         for namespace, name, decision, reason, message in KNOWN
     ]
-    answer = Decisions(at=0.0, decisions=decisions, hidden=hidden).model_dump_json(by_alias=True)
+    answer = Decisions(at=now, decisions=decisions, hidden=hidden).model_dump_json(by_alias=True)
     with an_api({"decisions": answer}) as url:
         return CliRunner().invoke(cli, ["history", "--api", url, *words], catch_exceptions=False)
 
@@ -41,3 +41,14 @@ def test_no_decisions_are_said_to_be_unknown() -> None:
     result = history("none", hidden=3)
     assert "no decisions are known" in result.stderr
     assert "3 decisions of namespaces that you may not read are left out" in result.stderr
+
+
+def test_each_decision_is_one_line_with_all_columns_where_lines_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.cli.tables.line_width", lambda: 80)
+    monkeypatch.setitem(globals(), "KNOWN", [("team-of-many-words", "name-of-a-gang-" * 4, "Wait", "Insufficient", "4 GPUs are free")])
+    header, row, message = history("-A", now=1e9).stdout.splitlines()
+    assert header.split() == ["TIME", "NAMESPACE", "GANG", "DECISION", "REASON", "TIMES"]
+    assert "…" in row
+    assert row.split()[-3:] == ["Wait", "Insufficient", "2"]
+    assert message == "  4 GPUs are free"
+    assert all(len(line) <= 80 for line in (header, row))
