@@ -13,7 +13,7 @@ from functools import partial
 
 from allaboard.binding.provisioning_objects import Shape, pod_template, provisioning_request
 from allaboard.kube.client import ApiError, ApiServer, RawObject
-from allaboard.kube.lists import pages
+from allaboard.kube.lists import listed
 from allaboard.kube.paths import POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, Resource
 from allaboard.kube.request_limits import RequestLimits, in_slices
 from allaboard.kube.retry import Answer, Patience, Sleep, Turn, retried
@@ -82,11 +82,7 @@ class Requester:
 
     async def left(self) -> list[ProvisioningRequest]:
         """Return all requests that this scheduler has made. Raises ``ApiError``."""
-        found: list[RawObject] = []
-        async for page in pages(self.server, PROVISIONING_REQUESTS.everywhere, query={"labelSelector": f"{MANAGED_BY}={OURS}"}):
-            if page.begins:
-                found.clear()
-            found += page.items
+        found = await listed(self.server, PROVISIONING_REQUESTS.everywhere, {"labelSelector": f"{MANAGED_BY}={OURS}"})
         return [request for request in map(request_from, found) if request is not None]
 
     async def _made(self, resource: Resource, body: RawObject) -> RawObject:

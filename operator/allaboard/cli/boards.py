@@ -1,29 +1,26 @@
 """Finds what the commands show: the board of a running operator, else of the cluster's objects, else of a snapshot of them."""
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from allaboard.cli.installed import settings_in_force
+from allaboard.cli.installed import OF_OPERATORS, find_settings
 from allaboard.kube.client import ApiError, ApiServer
-from allaboard.kube.lists import pages
+from allaboard.kube.lists import listed
 from allaboard.kube.paths import PODS
 from allaboard.kube.port_forward import forwarded
 from allaboard.model.errors import MalformedError
 from allaboard.model.raw_fields import mapping, text
-from allaboard.model.requests import RawObject
-from allaboard.settings.options import load_settings
+from allaboard.settings.options import Settings, load_settings
 from allaboard.sight.remote import RemoteBoard, UnreadableError
 from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue
 from allaboard.whatif.board import board_of
 from allaboard.whatif.live import read_live_cluster
 from allaboard.whatif.snapshots import read_cluster
 
-_SELECTOR = "app.kubernetes.io/name=allaboard"
-_PORT = 8082
+_PORT: int = Settings.model_fields["api_port"].default
 
 
 class Shows(Protocol):
@@ -90,17 +87,15 @@ async def _of_the_cluster(stack: AsyncExitStack, kubeconfig: str, notes: list[st
     except (ApiError, UnreadableError) as error:
         why = f"the operator can't be asked: {error}"
     notes.append(f"{why}; shown is what the objects of the cluster say, without reservations and decisions")
-    settings = await asyncio.to_thread(settings_in_force, kubeconfig, {}, notes)
+    settings = await find_settings(kubeconfig, {}, notes)
     return board_of(await read_live_cluster(notes, settings.reading), settings)
 
 
 async def _operators(server: ApiServer) -> Sequence[tuple[str, str]]:
     """Return namespace and name of the running pods of operators. Raises ``ApiError``."""
-    found: list[RawObject] = []
-    async for page in pages(server, PODS.everywhere, query={"labelSelector": _SELECTOR, "fieldSelector": "status.phase=Running"}):
-        found = [*([] if page.begins else found), *page.items]
+    selection = {"labelSelector": OF_OPERATORS, "fieldSelector": "status.phase=Running"}
     named: list[tuple[str, str]] = []
-    for raw in found:
+    for raw in await listed(server, PODS.everywhere, selection):
         with suppress(MalformedError):
             metadata = mapping(raw, "metadata")
             named.append((text(metadata, "namespace", path="metadata."), text(metadata, "name", path="metadata.")))

@@ -16,7 +16,7 @@ import click
 
 from allaboard.cli.commands import run
 from allaboard.kube.client import ApiError, ApiServer, CredentialsError
-from allaboard.kube.lists import pages
+from allaboard.kube.lists import listed
 from allaboard.kube.paths import PODS, Resource
 from allaboard.model.errors import MalformedError
 from allaboard.model.raw_fields import items, labels, mapping, sequence, text
@@ -26,9 +26,11 @@ from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError,
 _DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
 _CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 
+OF_OPERATORS = "app.kubernetes.io/name=allaboard"
+"""The label selector of the objects that run an operator."""
+
 _PREFIX = "ALLABOARD_"
 _KUBECONFIG = f"{_PREFIX}KUBECONFIG"
-_SELECTOR = "app.kubernetes.io/name=allaboard"
 _CONTAINER = "operator"
 _OTHER_FLAGS = ("config", "kubeconfig", "verbose")  # flags that are no settings, or are valid only where the operator runs
 
@@ -48,6 +50,11 @@ class Installed:
 
 
 def settings_in_force(kubeconfig: str, flags: Mapping[str, object], notes: list[str]) -> Settings:
+    """Return what ``find_settings`` finds, where no event loop runs. Raises ``SettingsError``."""
+    return asyncio.run(find_settings(kubeconfig, flags, notes))
+
+
+async def find_settings(kubeconfig: str, flags: Mapping[str, object], notes: list[str]) -> Settings:
     """Return the settings of ``--config`` or the environment, else of the cluster's operator, else the defaults.
 
     ``flags`` win over all of them. A note is added to ``notes`` if the defaults are assumed. Raises ``SettingsError``.
@@ -56,7 +63,8 @@ def settings_in_force(kubeconfig: str, flags: Mapping[str, object], notes: list[
         return load_settings(flags)
     why = "no operator of Allaboard was found in the cluster"
     try:
-        installed = asyncio.run(_read(kubeconfig))
+        async with ApiServer.connect(kubeconfig=kubeconfig) as server:
+            installed = await read_installed(server)
         if installed is not None:
             return _loaded(installed, flags)
     except CredentialsError:
@@ -68,11 +76,6 @@ def settings_in_force(kubeconfig: str, flags: Mapping[str, object], notes: list[
     return settings
 
 
-async def _read(kubeconfig: str) -> Installed | None:
-    async with ApiServer.connect(kubeconfig=kubeconfig) as server:
-        return await read_installed(server)
-
-
 async def read_installed(server: ApiServer) -> Installed | None:
     """Return the settings of the cluster's operator, from its first Deployment, else from its first pod that hasn't ended.
 
@@ -81,10 +84,7 @@ async def read_installed(server: ApiServer) -> Installed | None:
     Raises ``ApiError``, and ``MalformedError`` for flags that no operator of this version has.
     """
     for resource in (_DEPLOYMENTS, PODS):
-        found: list[RawObject] = []
-        async for page in pages(server, resource.everywhere, query={"labelSelector": _SELECTOR}):
-            found = [*([] if page.begins else found), *page.items]
-        for raw in found:
+        for raw in await listed(server, resource.everywhere, {"labelSelector": OF_OPERATORS}):
             if resource is PODS and mapping(raw, "status").get("phase") in ("Succeeded", "Failed"):
                 continue
             pod = raw if resource is PODS else mapping(mapping(raw, "spec"), "template", "spec.")

@@ -67,6 +67,16 @@ async def pages(
             await asyncio.sleep(0)
 
 
+async def listed(server: ApiServer, path: ApiPath, query: Mapping[str, str] | None = None) -> list[RawObject]:
+    """Return all objects of a list. Raises ``ApiError``."""
+    found: list[RawObject] = []
+    async for page in pages(server, path, query=query):
+        if page.begins:
+            found.clear()
+        found += page.items
+    return found
+
+
 async def _pieces(chunks: AsyncIterator[bytes], path: ApiPath) -> AsyncIterator[Page]:
     """Yield one answer to a list in pieces as its bytes arrive; only the last chunk and one object are in memory. Raises ``ApiError``."""
     decode = codecs.getincrementaldecoder("utf-8")().decode

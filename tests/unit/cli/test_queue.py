@@ -1,5 +1,6 @@
 """Tests that ``allaboard queue`` shows the gangs that wait in a snapshot or at an operator's API, and why."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from allaboard.cli.main import cli
 from allaboard.sight.values import Queue
+from allaboard_sandbox import Sandbox
 from tests.unit.cli.apis import an_api
 from tests.unit.cli.plan_command import gpu_node, member
 
@@ -90,3 +92,19 @@ def test_a_refusal_of_the_api_is_an_error_in_one_line() -> None:
     with an_api({"queue": '{"status": 401, "message": "a bearer token is needed"}'}, 401) as url:
         result = CliRunner().invoke(cli, ["queue", "--api", url], catch_exceptions=False)
     assert (result.stderr, result.exit_code) == ("Error: a bearer token is needed\n", 2)
+
+
+def test_without_an_operator_the_objects_of_the_cluster_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "")  # the command sets it
+
+    async def shown() -> Result:
+        async with Sandbox(controllers=False) as cluster:
+            cluster.apply(gpu_node("node-1"))
+            cluster.apply(waiting("worker-0", "big", "2026-03-01T10:00:00Z"))
+            cluster.write_kubeconfig(tmp_path / "kubeconfig")
+            words = ["queue", "--kubeconfig", str(tmp_path / "kubeconfig")]
+            return await asyncio.to_thread(CliRunner().invoke, cli, words, catch_exceptions=False)
+
+    result = asyncio.run(shown())
+    assert result.stdout.splitlines()[1].split()[:3] == ["1", "default", "big"]
+    assert "no running operator of Allaboard was found in the cluster" in result.stderr
