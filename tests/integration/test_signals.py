@@ -17,20 +17,8 @@ SECONDS = 60.0
 async def running(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a scheduler in a process of its own, and yield the process once it makes decisions."""
     process = await asyncio.create_subprocess_exec(
-        *(
-            sys.executable,
-            "-m",
-            "allaboard",
-            "run",
-            "--kubeconfig",
-            str(kubeconfig),
-            "--metrics-port",
-            "0",
-            "--health-port",
-            "0",
-            "--api-port",
-            "0",
-        ),
+        *(sys.executable, "-m", "allaboard", "run", "--kubeconfig", str(kubeconfig)),
+        *("--metrics-port=0", "--health-port=0", "--api-port=0"),
         env={**os.environ, "ALLABOARD_GPU_METRICS__SOURCE": "off"},  # GPU metrics would log a line of their own a moment later
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

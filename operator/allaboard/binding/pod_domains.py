@@ -10,7 +10,7 @@ from allaboard.cluster.anti_affinity import Labels, Several
 from allaboard.cluster.view import ClusterView
 from allaboard.model.constraints import Neighbours, NodeSelectorTerm, Requirement
 from allaboard.model.pod import Pod
-from allaboard.model.podterms import PodTerm, SpreadConstraint
+from allaboard.model.podterms import SpreadConstraint
 from allaboard.placement.rules.selection import Selection
 from allaboard.placement.rules.spread import is_eligible
 
@@ -87,13 +87,13 @@ def neighbours_of(view: ClusterView, pod: Pod, group: Selection, gains: ScoresBy
     most = {1: 0, -1: 0}
     for weight, term in spec.preferred_pods:
         _add(scores, view, term.topology_key, view.labels.nodes_of((term,), pod), weight)
-        most[1 if weight > 0 else -1] += abs(weight) * _others(group, term.within(pod.namespace, view.namespaces.labels_of), pod)
+        most[1 if weight > 0 else -1] += abs(weight) * group.number(term.within(pod.namespace, view.namespaces.labels_of), but=pod)
     return Neighbours(
         scores=tuple((label, amounts) for label, of_label in sorted(scores.items()) if (amounts := _amounts(of_label))),
         attracting=most[1],
         repelling=most[-1],
         counts=spread_counts(view, pod, spec.preferred_spread),
-        members=tuple(_others(group, each.term, pod) if each.counts_pods else 0 for each in spec.preferred_spread),
+        members=tuple(group.number(each.term, but=pod) if each.counts_pods else 0 for each in spec.preferred_spread),
     )
 
 
@@ -106,10 +106,6 @@ def _add(scores: dict[str, Counter[str]], view: ClusterView, label: str, amounts
 
 def _amounts(of_label: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((value, amount) for value, amount in of_label.items() if amount))
-
-
-def _others(group: Selection, term: PodTerm, pod: Pod) -> int:
-    return group.number(term, but=pod)
 
 
 def _values(view: ClusterView, key: str, names: Iterable[str]) -> set[str]:

@@ -234,7 +234,7 @@ def _beside_bound_pods(pod: Pod, spec: SchedulingSpec, group: Selection, gains: 
 
     ``group`` are the candidates of the gang, and ``gains`` what the preferences of bound pods about ``pod`` add to scores.
     """
-    neighbours = neighbours_of(view, pod, group, gains) if spec.preferred_pods or spec.preferred_spread or gains else None
+    neighbours = neighbours_of(view, pod, group, gains)
     if not (spec.anti_affinity or spec.pod_affinity or spec.spread or neighbours):
         return spec
     labels_of = view.namespaces.labels_of
