@@ -11,6 +11,7 @@ from allaboard.cli.inputs import BadInputError
 from allaboard.cli.tables import print_tables, print_wrapped, table_of
 from allaboard.cli.watching import show
 from allaboard.model.quantities import format_amount
+from allaboard.sight.amounts import scheduler_amount
 from allaboard.sight.values import Gang, GangRow
 
 _FEW = 5  # decisions that are shown
@@ -75,10 +76,6 @@ def _roles(found: Gang) -> Table:
     names = sorted({name for role in found.roles for name in role.requests} - {"pods"})
     table = table_of("ROLE", "PODS", "BOUND", *(name.upper() for name in names))
     for role in found.roles:
-        amounts = [_amount(name, role.requests[name]) if name in role.requests else "" for name in names]
+        amounts = [format_amount(name, scheduler_amount(name, role.requests[name])) if name in role.requests else "" for name in names]
         table.add_row(role.role or "<none>", str(len(role.pods)), str(role.bound), *amounts)
     return table
-
-
-def _amount(resource: str, amount: float) -> str:
-    return format_amount(resource, round(amount * 1000) if resource == "cpu" else round(amount))

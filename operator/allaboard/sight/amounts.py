@@ -21,6 +21,11 @@ def amounts_of(requests: Iterable[tuple[str, int]]) -> Amounts:
     return {resource: amount / _CORE if resource == "cpu" else amount for resource, amount in requests}
 
 
+def scheduler_amount(resource: str, amount: float) -> int:
+    """Return an amount of ``amounts_of`` as the scheduler counts it."""
+    return round(amount * _CORE) if resource == "cpu" else round(amount)
+
+
 def gpus_of(spec: SchedulingSpec) -> float:
     """Return the GPUs that a pod requests; a part of a GPU counts as a fraction."""
     return parts_of(spec.requests, spec.gpu_share) / WHOLE

@@ -25,12 +25,16 @@ _PAUSE_SECONDS = 1.0  # least time between two events of a stream
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One path of the API. ``answer`` returns what a caller with some rights may read; None if the object doesn't exist."""
+    """One path of the API. ``answer`` returns what a caller with some rights may read; None if the object doesn't exist.
+
+    The rights in namespaces are looked up only if the answer ``shows_gangs``.
+    """
 
     path: str
     summary: str
     model: type[Value]
     answer: Callable[[web.Request, Rights], Awaitable[Value | None]]
+    shows_gangs: bool = True
 
 
 class Api:
@@ -43,7 +47,7 @@ class Api:
         self._pause, self._beat, self._most_streams = pause, beat, most_streams
         self._streams = 0
         self.routes: Sequence[Route] = (
-            Route("/status", "The state of the replica that answers", Status, self._status),
+            Route("/status", "The state of the replica that answers", Status, self._status, shows_gangs=False),
             Route("/queue", "The gangs that wait, in the order in which they are attempted", Queue, self._queue),
             Route("/gangs", "All gangs", Gangs, self._gangs),
             Route("/gangs/{namespace}/{name}", "All that is known of one gang", Gang, self._gang),
@@ -62,16 +66,13 @@ class Api:
 
     def _handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            rights = await self._rights(request)
+            rights = await self._access.rights(request.headers, self._board.namespaces() if route.shows_gangs else ())
             found = await route.answer(request, rights)
             if found is None:
                 raise RefusedError(404, f"{request.path}: there is no such object")
             return _json(found)
 
         return handle
-
-    async def _rights(self, request: web.Request) -> Rights:
-        return await self._access.rights(request.headers, self._board.namespaces())
 
     async def _status(self, request: web.Request, rights: Rights) -> Status:
         return self._board.status()
@@ -98,7 +99,7 @@ class Api:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send the event ``changed`` (server-sent events) at first, and whenever gangs, pods or nodes have changed."""
-        await self._rights(request)
+        await self._access.rights(request.headers, ())
         if self._streams >= self._most_streams:
             raise RefusedError(503, f"{self._most_streams} streams of events are open already; try again later")
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})

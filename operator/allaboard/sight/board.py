@@ -146,6 +146,7 @@ class Board:
             state = (node, label, self.view.version_of(node.name), of_gpus)
             known = self._rows.get(node.name)
             if known is None or known[0] != state:
+                of_node = dict(node.allocatable)
                 free = zip(resources, snapshot.free[row].tolist(), strict=True)
                 offered = zip(resources, snapshot.allocatable[row].tolist(), strict=True)
                 made = NodeRow(
@@ -154,7 +155,7 @@ class Board:
                     is_ready=node.is_ready,
                     is_cordoned=node.is_unschedulable,
                     allocatable=amounts_of(each for each in offered if each[1]),
-                    free=amounts_of(each for each in free if each[0] in dict(node.allocatable)),
+                    free=amounts_of(each for each in free if each[0] in of_node),
                     gpus=of_gpus[0],
                     gpus_free=of_gpus[1],
                     gpus_stranded=of_gpus[2],
@@ -221,7 +222,6 @@ class Board:
             created=gang.created,
             waiting_since=(wait.started if wait else gang.created) if is_waiting else None,
             expected_start=_expected(opinion, reservation) if is_waiting else None,
-            waits_for="",
         )
 
     def _stranded(self, snapshot: Snapshot) -> Floats:

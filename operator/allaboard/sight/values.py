@@ -54,8 +54,6 @@ class GangRow(Value):
     """Since when the gang waits; null for a gang that doesn't wait."""
     expected_start: float | None
     """When the gang is expected to start; null if that isn't known."""
-    waits_for: str
-    """The gang ahead that keeps the capacity, as namespace/name; empty if none does."""
 
 
 class RoleRow(Value):
