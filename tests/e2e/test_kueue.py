@@ -164,15 +164,16 @@ async def test_gang_evicted_because_its_pods_are_not_ready_in_time_loses_its_res
 
     submit(cluster, as_job, "train")
     await cluster.wait_for(lambda s: "expectedStart" in status_of(s, "train"), message="the admitted gang has a reservation")
-    cluster.create(gang_pod("late-0", "late", 1, requests={"cpu": "4"}))
-    await cluster.wait_for(lambda s: status_of(s, "late").get("reason") == "Reserved", message="a later gang finds its node reserved")
+    # Its name sorts behind "train": both may be created within one second, and then the name decides.
+    cluster.create(gang_pod("younger-0", "younger", 1, requests={"cpu": "4"}))
+    await cluster.wait_for(lambda s: status_of(s, "younger").get("reason") == "Reserved", message="a later gang finds its node reserved")
 
-    await cluster.wait_for(lambda s: running(s, "late") == 1, message="the later gang runs once the reservation is gone")
+    await cluster.wait_for(lambda s: running(s, "younger") == 1, message="the later gang runs once the reservation is gone")
     assert condition_of(cluster, "train", "Evicted")[1] == "PodsReadyTimeout"
     assert not bound(cluster, "train")
     assert partially_bound(cluster) == {}
 
     cluster.delete("pods", "busy-0")
     await cluster.wait_for(lambda s: condition_of(s, "train", "Requeued")[0] == "True", message="the gang is requeued")
-    cluster.delete("pods", "late-0")
+    cluster.delete("pods", "younger-0")
     await cluster.wait_for(lambda s: running(s, "train") == GANG, message="the gang runs when there is capacity")
