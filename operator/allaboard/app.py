@@ -77,8 +77,10 @@ from allaboard.scheduling.cluster_events import ClusterEvents
 from allaboard.scheduling.scheduler import Scheduler
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError
 from allaboard.sight.board import Board, Replica
+from allaboard.sight.collector import ClusterCollector
 from allaboard.sight.gauges import add_gauges
 from allaboard.sight.serving import open_api
+from allaboard.sight.stranded import Stranded
 
 if TYPE_CHECKING:
     from allaboard.admission.webhook_process import WebhookProcess
@@ -225,6 +227,7 @@ class App:
         self._early_pods = EarlyPods(self.view, self.registry, self._reflectors["pods"], self._pod_from)
         self.view.listen(self._early_pods.drop_if_started)  # after all others
         add_gauges(self.metrics, self.queue, self.records, self.view, self._reflectors, writer, lambda: self.leads)
+        self.metrics.registry.register(ClusterCollector(self.registry, self.records, self.ledger, Stranded(self.view)))
         board = Board(self.registry, self.records, self.ledger, self.view, settings.levels, replica=self._replica)
         await self._stack.enter_async_context(open_api(settings, board))
         for name, reflector in self._reflectors.items():

@@ -3,10 +3,24 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    disable_created_metrics,
+    generate_latest,
+)
 
+from allaboard import __version__
 from allaboard.model.errors import unserved
 from allaboard.placement import SearchReport
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series, and no query needs them
+
+_SIZES = ((1, "1"), (8, "2-8"), (32, "9-32"), (128, "33-128"))
 
 _SECONDS = tuple(0.001 * 2**power for power in range(16))
 
@@ -43,10 +57,19 @@ class Metrics:
         )
         self.gang_latency = Histogram(
             "allaboard_podgroup_scheduling_sli_duration_seconds",
-            "Time from when the pods of a gang's quorum exist until the gang is whole.",
+            "Time from when the pods of a gang's quorum exist until the gang is whole, by the number of its members.",
+            ["members"],
             buckets=tuple(0.01 * 2**power for power in range(20)),
             registry=self.registry,
         )
+        self.start_error = Histogram(
+            "allaboard_expected_start_error_seconds",
+            "Difference between the start that a gang was last expected to have and its real start; it was early or late.",
+            ["start"],
+            buckets=(10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
+            registry=self.registry,
+        )
+        Info("allaboard_build", "Version of the operator.", registry=self.registry).info({"version": __version__})
         self.generations = Histogram(
             "allaboard_search_generations",
             "Generations of the genetic search, per search.",
@@ -90,6 +113,15 @@ class Metrics:
         self.gain.observe(max(0.0, report.score - report.seed_score))
         self.searches.labels(report.stopped_by).inc()
 
+    def started(self, members: int, seconds: float, late: float | None) -> None:
+        """Record that a gang of so many ``members`` is whole after so many ``seconds``.
+
+        ``late``: by how many seconds the start was later than expected, negative if it was earlier; None if none was expected.
+        """
+        self.gang_latency.labels(size_class(members)).observe(seconds)
+        if late is not None:
+            self.start_error.labels("late" if late > 0 else "early").observe(abs(late))
+
     def exceeded(self, limit: str) -> None:
         """Count an object that exceeds the limit of this name."""
         self.over_limit.labels(limit).inc()
@@ -103,6 +135,11 @@ class Metrics:
         gauge = Gauge(f"allaboard_{name}", text, [label], registry=self.registry)
         for value, read in reads.items():
             gauge.labels(value).set_function(read)
+
+
+def size_class(members: int) -> str:
+    """Return the class of a gang with so many members: a label value, of which there are few."""
+    return next((name for most, name in _SIZES if members <= most), f"{_SIZES[-1][0] + 1}+")
 
 
 @asynccontextmanager

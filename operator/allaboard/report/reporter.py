@@ -12,7 +12,7 @@ from allaboard.binding.reasons import Reason
 from allaboard.model.gang import Gang
 from allaboard.model.pod import Pod, by_age
 from allaboard.model.reasons import Code
-from allaboard.model.times import api_time
+from allaboard.model.times import api_time, parse_time
 from allaboard.placement import SearchReport
 from allaboard.records.record import GangRecords, Wait
 from allaboard.records.report_state import GangStatus
@@ -209,7 +209,10 @@ class Reporter:
             self._log(gang, "open", report, seconds, text, outcome.missing)
             return
         if gang.missing:
-            self._metrics.gang_latency.observe(self._clock() - self._waits.of(gang).since)
+            before = self._podgroups.opinion(gang.key)
+            expected = parse_time(before.expected_start) if before and before.expected_start else None
+            waited = self._clock() - self._waits.of(gang).since
+            self._metrics.started(total, waited, None if expected is None else self._now() - expected)
         self._set_status(gang, Code.SCHEDULED, messages.members_bound(total), is_being_bound=True)
         self._changes.report_scheduled(gang, messages.members_bound(total))
         self._waits.end(gang.key)

@@ -6,29 +6,24 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
 from allaboard import __version__
 from allaboard.cluster.reservations import Ledger, Reservation
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
-from allaboard.model.arrays import Floats
 from allaboard.model.gang import Gang as GangState
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
-from allaboard.model.snapshot import Snapshot
 from allaboard.model.times import parse_time
 from allaboard.model.topologies import LEVELS, Levels
-from allaboard.placement import NodeFilters
-from allaboard.placement.problem.fragmentation import fragmentation_of
 from allaboard.records.history import Transition
 from allaboard.records.record import GangRecord, GangRecords
 from allaboard.records.report_state import GangStatus
 from allaboard.report.expected import expected_start
 from allaboard.runtime.slices import Slices
-from allaboard.sight.amounts import amounts_of, gpus_of, gpus_on
+from allaboard.sight.amounts import amounts_of, gpus_of
 from allaboard.sight.occupancy import Occupancy
+from allaboard.sight.stranded import Stranded
 from allaboard.sight.values import (
     Decision,
     Decisions,
@@ -76,12 +71,12 @@ class Board:
     now: Callable[[], float] = time.time
     replica: Callable[[], Replica] = Replica
     _occupancy: Occupancy = field(init=False)
-    _filters: NodeFilters = field(init=False, default_factory=NodeFilters)
+    _stranded: Stranded = field(init=False)
     _rows: dict[str, tuple[object, NodeRow]] = field(init=False, default_factory=dict)
     """The row of each node, with the state of the node that it shows."""
 
     def __post_init__(self) -> None:
-        self._occupancy = Occupancy(self.view)
+        self._occupancy, self._stranded = Occupancy(self.view), Stranded(self.view)
 
     def status(self) -> Status:
         """Return the state of the replica that shows this board."""
@@ -138,8 +133,7 @@ class Board:
         label, slices = self.view.label_of(self.levels.get("rack", ())), Slices()
         snapshot = self.view.snapshot()
         resources, found = snapshot.resources, list[NodeRow]()
-        gpus, gpus_free = gpus_on(snapshot)
-        stranded = self._stranded(snapshot)
+        gpus, gpus_free, stranded = self._stranded.of_nodes(snapshot)
         for row, node in enumerate(snapshot.nodes):
             await slices.give_way()
             of_gpus = round(float(gpus[row]), 3), round(float(gpus_free[row]), 3), round(float(stranded[row]), 2)
@@ -223,11 +217,6 @@ class Board:
             waiting_since=(wait.started if wait else gang.created) if is_waiting else None,
             expected_start=_expected(opinion, reservation) if is_waiting else None,
         )
-
-    def _stranded(self, snapshot: Snapshot) -> Floats:
-        """Return the free GPUs of each node that the cluster's workload can't use, on average: float64[nodes]."""
-        found = fragmentation_of((), snapshot, np.arange(len(snapshot.nodes)), self._filters) if snapshot.nodes else None
-        return np.zeros(len(snapshot.nodes)) if found is None else found.before
 
     def _shares(self, node_name: str) -> Iterator[Share]:
         amounts: dict[str, Counter[str]] = {}

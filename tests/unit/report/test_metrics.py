@@ -3,7 +3,9 @@
 import socket
 
 import aiohttp
+from prometheus_client import generate_latest
 
+from allaboard import __version__
 from allaboard.report.metrics import Metrics, serve
 
 
@@ -20,3 +22,15 @@ async def test_metrics_are_served_and_readyz_answers_200_only_when_the_operator_
         for status in (503, 200):
             async with session.get("/readyz") as response:
                 assert response.status == status
+
+
+def test_start_of_a_gang_is_counted_by_its_size_and_by_the_error_of_its_expected_start() -> None:
+    metrics = Metrics()
+    metrics.started(5, 3.0, late=None)
+    metrics.started(200, 3.0, late=-70.0)
+    text = generate_latest(metrics.registry).decode()
+    assert 'allaboard_podgroup_scheduling_sli_duration_seconds_count{members="2-8"} 1.0' in text
+    assert 'allaboard_podgroup_scheduling_sli_duration_seconds_count{members="129+"} 1.0' in text
+    assert 'allaboard_expected_start_error_seconds_sum{start="early"} 70.0' in text
+    assert f'allaboard_build_info{{version="{__version__}"}} 1.0' in text
+    assert "_created" not in text

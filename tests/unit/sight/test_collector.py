@@ -1,0 +1,46 @@
+"""Tests of the metrics of the whole cluster, beside a scheduler that takes single steps."""
+
+from dataclasses import replace
+
+import pytest
+
+from allaboard.sight.collector import ClusterCollector
+from allaboard.sight.stranded import Stranded
+from tests.unit.placement.clusters import GPU, node, pods
+from tests.unit.scheduling.schedulers import World
+
+
+def collected(world: World) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the value of each label by the metric's name."""
+    collector = ClusterCollector(world.registry, world.records, world.ledger, Stranded(world.view), world.clock)
+    return {metric.name: {tuple(sample.labels.values()): sample.value for sample in metric.samples} for metric in collector.collect()}
+
+
+async def test_gpus_are_counted_by_state() -> None:
+    async with World() as world:
+        world.view.upsert_node(node("gpus", {"cpu": 2000, GPU: 4}))
+        (pod,) = pods("p", 1, {"cpu": 2000, GPU: 1})
+        world.view.upsert_pod(replace(pod, node_name="gpus", phase="Running"))
+        gpus = collected(world)["allaboard_gpus"]
+        assert gpus == {("allocatable",): 4.0, ("used",): 1.0, ("free",): 3.0, ("stranded",): 3.0}  # no cpu is left for them
+
+
+async def test_a_cluster_without_gpus_has_none() -> None:
+    async with World() as world:
+        assert set(collected(world)["allaboard_gpus"].values()) == {0.0}
+        assert collected(world)["allaboard_reserved_gpus"] == {(): 0.0}
+
+
+async def test_the_longest_wait_is_shown_for_each_priority() -> None:
+    async with World(cpus=1) as world:
+        for name, priority in (("first", 0), ("second", 0), ("urgent", 5)):
+            world.add(name, 2, priority=priority)
+            await world.run_cycle()
+            world.now += 10.0
+        assert collected(world)["allaboard_oldest_wait_seconds"] == {("5",): pytest.approx(10.0), ("0",): pytest.approx(30.0)}
+
+
+async def test_registering_the_collector_computes_nothing() -> None:
+    async with World() as world:
+        collector = ClusterCollector(world.registry, world.records, world.ledger, Stranded(world.view), world.clock)
+        assert not list(collector.describe())
