@@ -273,6 +273,7 @@ class Settings(BaseSettings):
         "127.0.0.1",
         description="Address of the read-only API. On 127.0.0.1, kubectl port-forward reaches it; elsewhere callers need a bearer token.",
     )
+    ui: bool = Field(False, description="Serve the departure board, a page on the port of the API (docs/api.md).")
     admission_port: _Port = Field(0, description="Port of the admission webhooks (docs/admission.md); 0 for none.")
     admission_hosts: _Hosts = Field(
         (), description="Names or addresses by which the API server reaches the webhooks; empty for those of their Service."

@@ -12,6 +12,7 @@ from allaboard.settings.options import Settings
 from allaboard.sight.access import LOOPBACK, ByHost, ByToken
 from allaboard.sight.api import Api
 from allaboard.sight.board import Board
+from allaboard.sight.pages import add_pages
 
 _REVIEWS_PER_SECOND = 20.0
 _REVIEWS_AT_ONCE = 60  # every client of the port can send tokens, and each unknown one costs the API server a request
@@ -35,7 +36,10 @@ async def open_api(settings: Settings, board: Board) -> AsyncIterator[None]:
                 rate_limit=RateLimit(_REVIEWS_PER_SECOND, _REVIEWS_AT_ONCE),
             )
             api = Api(board, ByToken(await stack.enter_async_context(connection)))
-        runner = web.AppRunner(api.application(), access_log=None, shutdown_timeout=1.0)
+        application = api.application()
+        if settings.ui:
+            add_pages(application)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         try:

@@ -1,0 +1,42 @@
+"""Serves the departure board, a page that shows what the API answers. The files of the page never change while the operator runs."""
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from aiohttp import web
+
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_HEADERS = {
+    # Scripts, styles and data come from this server only, and no script or style stands in the page itself.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def add_pages(app: web.Application) -> None:
+    """Add the page at ``/`` and its files at ``/page/…`` to an application. Other paths are never looked up on the disk."""
+    folder = files("allaboard.sight") / "page"
+    app.router.add_get("/", _answer(folder / "index.html"))
+    for prefix, place in (("/page/", folder), ("/page/vendor/", folder / "vendor")):
+        for file in place.iterdir():
+            if _type_of(file) and file.name != "index.html":
+                app.router.add_get(f"{prefix}{file.name}", _answer(file))
+
+
+def _answer(file: Traversable) -> Callable[[web.Request], Awaitable[web.Response]]:
+    body, kind = file.read_bytes(), _type_of(file)
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
+
+    return answer
+
+
+def _type_of(file: Traversable) -> str:
+    return next((kind for ending, kind in _TYPES.items() if file.name.endswith(ending)), "")
