@@ -6,7 +6,7 @@ from importlib.resources.abc import Traversable
 
 from aiohttp import web
 
-_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _HEADERS = {
     # Scripts, styles and data come from this server only, and no script or style stands in the page itself.
     "Content-Security-Policy": (

@@ -30,7 +30,7 @@ async def answer(path: str) -> tuple[int, str, str]:
     [
         ("/", "text/html"),
         ("/page/main.js", "text/javascript"),
-        ("/page/style.css", "text/css"),
+        ("/page/style.css", "text/css"), ("/page/icon.svg", "image/svg+xml"),
         ("/page/vendor/htm-preact.js", "text/javascript"),
     ],
 )

@@ -56,7 +56,7 @@ function Board({ state, lit, setLit, setChosen }) {
       </select></label>
       <label>with <input type="search" placeholder="name or reason" value=${words} onInput=${(event) => setWords(event.target.value)} /></label>
     </div>
-    <div class="scroll"><table ...${hold}>
+    <div class="scroll"><table id="rows" ...${hold}>
       <thead><tr><th class="number">#</th><th>Gang</th><th class="number">Members</th><th class="number">GPUs</th><th>Waited</th>
         <th class="wide">Expected</th><th>Reason</th></tr></thead>
       <tbody>${steady.map((gang) => html`<${Row} key=${keyOf(gang)} gang=${gang} now=${state.status.at} ...${{ lit, setLit, setChosen }} />`)}</tbody>
@@ -72,9 +72,9 @@ function Row({ gang, now, lit, setLit, setChosen }) {
   return html`<tr aria-selected=${lit === key} onClick=${() => setChosen(key)} ...${light}>
     <td class="number">${gang.position || ""}</td>
     <td><span class="swatch" style=${{ background: colour(key) }}></span><button onFocus=${() => setLit(key)}>${key}</button></td>
-    <td class="number">${gang.members.bound}/${gang.members.needed}</td>
-    <td class="number">${number(gang.gpus)}</td>
-    <td>${gang.waitingSince ? duration(now - gang.waitingSince) : ""}</td>
+    <td class="number" data-title="members">${gang.members.bound}/${gang.members.needed}</td>
+    <td class="number" data-title="GPUs">${number(gang.gpus)}</td>
+    <td data-title="waited">${gang.waitingSince ? duration(now - gang.waitingSince) : ""}</td>
     <td class="wide">${gang.expectedStart ? moment(gang.expectedStart) : ""}</td>
     <td class="reason"><span class="state">${gang.state}</span> ${sentence(gang)}</td>
   </tr>`;

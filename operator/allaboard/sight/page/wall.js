@@ -6,7 +6,7 @@ const gap = 4;
 const title = 18; // pixels above a group of nodes
 const perRow = 4; // squares in a row of a tile
 
-// Returns the place of each tile: {node, x, y, size}, and of each title; `height` is that of the drawing.
+// Returns the place of each tile: {node, x, y, size, tall}, its width and height in pixels, and of each title; `height` is that of the drawing.
 export function layout(nodes, width) {
   const groups = new Map();
   for (const node of nodes) {
@@ -14,6 +14,7 @@ export function layout(nodes, width) {
     groups.get(node.domain).push(node);
   }
   const size = nodes.length > 2000 ? 14 : nodes.length > 400 ? 20 : nodes.length > 60 ? 34 : 52;
+  const tall = Math.round(size * Math.max(0.5, Math.min(1, Math.max(...nodes.map((node) => Math.ceil(squares(node).length / perRow)), 0) / perRow || 1)));
   const across = Math.max(1, Math.floor((width + gap) / (size + gap)));
   const tiles = [];
   const titles = [];
@@ -24,9 +25,9 @@ export function layout(nodes, width) {
       y += title;
     }
     members.forEach((node, place) => {
-      tiles.push({ node, x: (place % across) * (size + gap), y: y + Math.floor(place / across) * (size + gap), size });
+      tiles.push({ node, x: (place % across) * (size + gap), y: y + Math.floor(place / across) * (tall + gap), size, tall });
     });
-    y += Math.ceil(members.length / across) * (size + gap) + gap;
+    y += Math.ceil(members.length / across) * (tall + gap) + gap;
   }
   return { tiles, titles, height: y };
 }
@@ -57,16 +58,17 @@ export function draw(canvas, plan, lit, style) {
   pen.textBaseline = "top";
   pen.fillStyle = style.soft;
   for (const { text, y } of plan.titles) pen.fillText(text, 0, y);
-  for (const tile of plan.tiles) drawTile(pen, tile, lit, style);
+  const uses = ({ node }) => node.shares.some((share) => share.gang === lit);
+  const isUsed = plan.tiles.some(uses); // a gang that has no node yet lights nothing, and dims nothing
+  for (const tile of plan.tiles) drawTile(pen, tile, !isUsed || uses(tile), style);
 }
 
-function drawTile(pen, { node, x, y, size }, lit, style) {
-  const isLit = !lit || node.shares.some((share) => share.gang === lit);
+function drawTile(pen, { node, x, y, size, tall }, isLit, style) {
   pen.globalAlpha = isLit ? 1 : 0.25;
   const gangs = squares(node);
   if (gangs.length) {
     const rows = Math.ceil(gangs.length / perRow);
-    const side = Math.min((size - 2) / perRow, (size - 2) / rows);
+    const side = Math.min((size - 2) / perRow, (tall - 2) / rows);
     gangs.forEach((gang, place) => {
       const left = x + 1 + (place % perRow) * side;
       const top = y + 1 + Math.floor(place / perRow) * side;
@@ -74,26 +76,26 @@ function drawTile(pen, { node, x, y, size }, lit, style) {
       pen.fillRect(left, top, side - 1, side - 1);
     });
   } else {
-    drawBar(pen, node, x, y, size, style);
+    drawBar(pen, node, x, y, size, tall, style);
   }
   pen.strokeStyle = node.isReady && !node.isCordoned ? style.line : style.warn;
-  pen.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
+  pen.strokeRect(x + 0.5, y + 0.5, size - 1, tall - 1);
   if (!node.isReady || node.isCordoned) {
     pen.beginPath();
     pen.moveTo(x, y);
-    pen.lineTo(x + size, y + size);
+    pen.lineTo(x + size, y + tall);
     pen.stroke();
   }
   pen.globalAlpha = 1;
 }
 
-function drawBar(pen, node, x, y, size, style) {
+function drawBar(pen, node, x, y, size, tall, style) {
   pen.fillStyle = style.free;
-  pen.fillRect(x + 1, y + 1, size - 2, size - 2);
+  pen.fillRect(x + 1, y + 1, size - 2, tall - 2);
   const all = node.allocatable.cpu || 1;
-  let bottom = y + size - 1;
+  let bottom = y + tall - 1;
   for (const share of node.shares) {
-    const height = ((size - 2) * (share.requests.cpu || 0)) / all;
+    const height = ((tall - 2) * (share.requests.cpu || 0)) / all;
     pen.fillStyle = colour(share.gang || "?");
     pen.fillRect(x + 1, bottom - height, size - 2, height);
     bottom -= height;
@@ -101,5 +103,5 @@ function drawBar(pen, node, x, y, size, style) {
 }
 
 export function tileAt(plan, x, y) {
-  return plan.tiles.find((tile) => x >= tile.x && x < tile.x + tile.size && y >= tile.y && y < tile.y + tile.size);
+  return plan.tiles.find((tile) => x >= tile.x && x < tile.x + tile.size && y >= tile.y && y < tile.y + tile.tall);
 }

@@ -36,6 +36,7 @@ export const colour = (name) => `hsl(${hue(name)} 62% 52%)`;
 
 // One sentence that says why a gang waits, or that it runs.
 export function sentence(gang) {
-  if (gang.message) return gang.message;
+  const prefix = `podgroup ${keyOf(gang)}: `; // the row names the gang already
+  if (gang.message) return gang.message.startsWith(prefix) ? gang.message.slice(prefix.length) : gang.message;
   return gang.position ? "not attempted yet" : `${gang.members.bound} members have a node`;
 }
