@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from pydantic.alias_generators import to_camel
 from pydantic.json_schema import models_json_schema
+from pydantic_core import to_json
 
 from allaboard import __version__
+from allaboard.runtime.slices import Slices
 from allaboard.sight.access import Access, RefusedError, Rights
 from allaboard.sight.board import Board
 from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Status, Value
@@ -70,7 +73,7 @@ class Api:
             found = await route.answer(request, rights)
             if found is None:
                 raise RefusedError(404, f"{request.path}: there is no such object")
-            return _json(found)
+            return _response(await _json_of(found))
 
         return handle
 
@@ -158,9 +161,28 @@ def _content(model: str, words: str) -> dict[str, Any]:
     return {"description": words, "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}}
 
 
-def _json(value: Value, status: int = 200) -> web.Response:
+async def _json_of(value: Value) -> str:
+    """Return a value as JSON. Of a long list, a few rows are written at a time, while other tasks run in between."""
+    slices, parts = Slices(), []
+    for name, field in type(value).model_fields.items():
+        found = getattr(value, name)
+        if isinstance(found, list) and found and isinstance(found[0], Value):
+            rows = []
+            for row in found:
+                await slices.give_way()
+                rows.append(row.json_text)
+            text = f"[{','.join(rows)}]"
+        elif isinstance(found, Value):
+            text = found.json_text
+        else:
+            text = to_json(found).decode()
+        parts.append(f'"{field.alias or to_camel(name)}":{text}')
+    return f"{{{','.join(parts)}}}"
+
+
+def _response(text: str, status: int = 200) -> web.Response:
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.Response(text=value.model_dump_json(by_alias=True), status=status, content_type="application/json", headers=headers)
+    return web.Response(text=text, status=status, content_type="application/json", headers=headers)
 
 
 @web.middleware
@@ -169,6 +191,6 @@ async def _answer_refusals(request: web.Request, handler: Callable[[web.Request]
     try:
         return await handler(request)
     except RefusedError as error:
-        return _json(Problem(status=error.status, message=str(error)), error.status)
+        return _response(Problem(status=error.status, message=str(error)).json_text, error.status)
     except web.HTTPException as error:
-        return _json(Problem(status=error.status, message=f"{request.path}: {error.reason}"), error.status)
+        return _response(Problem(status=error.status, message=f"{request.path}: {error.reason}").json_text, error.status)

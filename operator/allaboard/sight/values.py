@@ -4,6 +4,7 @@ Times are seconds since the epoch. Amounts are numbers in base units: cores of c
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -16,6 +17,11 @@ class Value(BaseModel):
     """A value that isn't changed. Its fields are camelCase in JSON; their docstrings are the descriptions in the schema."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True)
+
+    @cached_property
+    def json_text(self) -> str:
+        """The value as JSON. It is made once, since rows of nodes stay the same for many requests."""
+        return self.model_dump_json(by_alias=True)
 
 
 class Members(Value):

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from allaboard.sight.access import EVERYTHING, Access, ByHost, RefusedError, Rights
 from allaboard.sight.api import Api
-from allaboard.sight.values import Gangs, Queue
+from allaboard.sight.values import Gangs, Members, Queue
 from tests.unit.scheduling.schedulers import World
 from tests.unit.sight.test_board import a_board
 
@@ -142,3 +142,9 @@ async def event_in(stream: ClientResponse) -> str:
         data = (await stream.content.readline()).decode()
         assert await stream.content.readline() == b"\n"
         return data
+
+
+def test_a_value_whose_json_was_asked_for_equals_one_whose_json_was_not() -> None:
+    asked, other = (Members(needed=1, bound=1, running=0, present=1) for _ in range(2))
+    assert asked.json_text == '{"needed":1,"bound":1,"running":0,"present":1}'
+    assert asked == other

@@ -30,7 +30,8 @@ async def answer(path: str) -> tuple[int, str, str]:
     [
         ("/", "text/html"),
         ("/page/main.js", "text/javascript"),
-        ("/page/style.css", "text/css"), ("/page/icon.svg", "image/svg+xml"),
+        ("/page/style.css", "text/css"),
+        ("/page/icon.svg", "image/svg+xml"),
         ("/page/vendor/htm-preact.js", "text/javascript"),
     ],
 )
