@@ -16,7 +16,7 @@ from allaboard.model.raw_fields import mapping, text
 from allaboard.settings.options import Settings, load_settings
 from allaboard.sight.remote import RemoteBoard, UnreadableError
 from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue
-from allaboard.whatif.board import board_of
+from allaboard.whatif.board import StoredBoard
 from allaboard.whatif.live import read_live_cluster
 from allaboard.whatif.snapshots import read_cluster
 
@@ -64,7 +64,7 @@ async def open_board(wanted: Wanted, notes: list[str]) -> AsyncIterator[Shows]:
     url = wanted.api or os.environ.get("ALLABOARD_API", "")
     if wanted.snapshots:
         settings = load_settings({})
-        yield board_of(read_cluster(wanted.snapshots, settings.reading), settings)
+        yield StoredBoard.of(read_cluster(wanted.snapshots, settings.reading), settings)
     elif url:
         async with RemoteBoard.open(url, os.environ.get("ALLABOARD_TOKEN", "")) as remote:
             yield remote
@@ -88,7 +88,7 @@ async def _of_the_cluster(stack: AsyncExitStack, kubeconfig: str, notes: list[st
         why = f"the operator can't be asked: {error}"
     notes.append(f"{why}; shown is what the objects of the cluster say, without reservations and decisions")
     settings = await find_settings(kubeconfig, {}, notes)
-    return board_of(await read_live_cluster(notes, settings.reading), settings)
+    return StoredBoard.of(await read_live_cluster(notes, settings.reading), settings)
 
 
 async def _operators(server: ApiServer) -> Sequence[tuple[str, str]]:

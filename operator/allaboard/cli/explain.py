@@ -1,6 +1,7 @@
-"""``allaboard explain``: show why a gang waits, what it asks for, where its members are, and the last decisions about it."""
+"""``allaboard explain``: show why a gang waits, what it asks for, what nodes lack for it, where it would run, and what would help."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import click
 from rich.table import Table
@@ -12,9 +13,11 @@ from allaboard.cli.tables import print_tables, print_wrapped, table_of
 from allaboard.cli.watching import show
 from allaboard.model.quantities import format_amount
 from allaboard.sight.amounts import scheduler_amount
-from allaboard.sight.values import Gang, GangRow
+from allaboard.sight.values import Amounts, Decision, Gang, NodeGroup, Outlook, OutlookNode
 
 _FEW = 5  # decisions that are shown
+_MOST_SQUARES = 16
+_HERE, _MISSING = "\u25a1", "\u2717"  # squares of a node's amount: free for the gang, and lacking
 
 
 def explain(gang: str, namespace: str, api: str | None, snapshots: tuple[str, ...], kubeconfig: str | None, output: str) -> None:
@@ -29,25 +32,58 @@ def explain(gang: str, namespace: str, api: str | None, snapshots: tuple[str, ..
     show(Wanted(api or "", snapshots, kubeconfig or ""), read, _print, output=output)
 
 
-def answer_of(row: GangRow) -> str:
+def answer_of(found: Gang) -> str:
     """Return in one sentence whether the gang runs, or why it waits."""
-    bound = f"{row.members.bound} of {row.members.needed} members have a node"
+    row = found.row
+    title = f"Gang {row.namespace}/{row.name}"
+    message = row.message.removeprefix(f"podgroup {row.namespace}/{row.name}: ")
+    if found.advice:
+        message = message.removesuffix(found.advice).rstrip()  # advice has a line of its own
     if row.position is None:
-        return f"Gang {row.namespace}/{row.name} {'runs' if row.members.bound else 'has ended'}: {row.message or bound}"
-    reason = f"{row.state}: {row.message}" if row.message else "It was not attempted yet."
-    return f"Gang {row.namespace}/{row.name} waits, {bound}. {reason}"
+        return f"{title} {_progress(found)}" if row.members.bound else f"{title} has ended: {message or 'none of its members is left'}"
+    evicted = _evicted(found)
+    waits = f"was evicted at {moment(evicted.last_at, found.at)} ({evicted.message}) and waits" if evicted else "waits"
+    state = f"{row.state}: " if row.state else ""
+    reason = f"{state}{message}" if message else "It was not attempted yet."
+    return f"{title} {waits}, {row.members.bound} of {row.members.needed} members have a node. {reason}"
+
+
+def _progress(found: Gang) -> str:
+    """Return how many members of a bound gang run, and where those are that don't."""
+    members = found.row.members
+    others = [each for each in found.members if each.node and each.phase not in ("Running", "Succeeded")]
+    named = [f"{each.pod} is {each.phase} on {each.node}" for each in others[:_FEW]]
+    more = f", and {len(others) - _FEW} more" if len(others) > _FEW else ""
+    return f"runs: {members.running} of {members.needed} members run" + (f"; {', '.join(named)}{more}" if named else "")
+
+
+def _evicted(found: Gang) -> Decision | None:
+    """Return the last eviction of a gang that was not bound since; None if there is none."""
+    for each in reversed(found.history):
+        if each.decision == "Evict":
+            return each
+        if each.decision == "Bind":
+            return None
+    return None
 
 
 def _print(found: Gang) -> None:
-    row, now = found.row, found.at
-    print_wrapped(answer_of(row))
+    now = found.at
+    print_wrapped(answer_of(found))
     for line in _facts(found, now):
         print_wrapped(line)
     click.echo()
     members = table_of("POD", "ROLE", "NODE", "PHASE")
     for member in found.members:
         members.add_row(member.pod, member.role or "<none>", member.node or "<none>", member.phase)
-    print_tables(_roles(found), members)
+    tables = [_roles(found)]
+    if found.node_groups:
+        tables.append(_node_groups(found.node_groups))
+    if found.outlook is not None:
+        tables.append(_outlook(found.outlook))
+        if found.outlook.waits_for:
+            tables.append(_waits_for(found.outlook, now))
+    print_tables(*tables, members)
     if found.history:
         click.echo()
         decisions = table_of("TIME", "DECISION", "REASON", "TIMES", "MESSAGE")
@@ -63,13 +99,18 @@ def _facts(found: Gang, now: float) -> Iterator[str]:
     if row.waiting_since is not None:
         yield f"It has waited for {duration(now - row.waiting_since)}."
     if row.expected_start is not None:
-        yield f"It is expected to start at about {moment(row.expected_start, now)}."
+        end = f", when {row.waits_for} has ended" if row.waits_for and found.reservation is not None else ""
+        yield f"It is expected to start at about {moment(row.expected_start, now)}{end}."
+    elif row.waits_for:
+        yield f"Capacity that would be enough is kept for {row.waits_for}, which is ahead of it in the queue."
     if (kept := found.reservation) is not None:
         nodes = f"{len(kept.nodes)} node{'s' if len(kept.nodes) > 1 else ''}"
         why = f"{kept.evicts} pods are evicted for it" if kept.evicts else f"{kept.awaits} other jobs have to end before"
         yield f"Capacity of {nodes} is reserved for it; {why} (times: {kept.basis})."
     if (plan := found.plan) is not None and row.position is not None:
         yield f"The last search placed {plan.placed} members and left out {plan.unplaced}; it ended by {plan.stopped_by}."
+    if found.advice:
+        yield found.advice
 
 
 def _roles(found: Gang) -> Table:
@@ -79,3 +120,43 @@ def _roles(found: Gang) -> Table:
         amounts = [format_amount(name, scheduler_amount(name, role.requests[name])) if name in role.requests else "" for name in names]
         table.add_row(role.role or "<none>", str(len(role.pods)), str(role.bound), *amounts)
     return table
+
+
+def _node_groups(groups: Sequence[NodeGroup]) -> Table:
+    table = table_of("ROLE", "NODES", "TAKE", "LACK", "WHY", "NAMES", wrapped="NAMES")
+    for each in groups:
+        names = ", ".join(each.names) + (", \u2026" if each.names and len(each.names) < each.nodes else "")
+        table.add_row(
+            each.role or "<none>", str(each.nodes), f"{each.takes} each", _amounts(each.lacks), "; ".join(each.reasons) or "<none>", names
+        )
+    return table
+
+
+def _outlook(outlook: Outlook) -> Table:
+    title = "WOULD RUN ON" if outlook.kind == "reserved" else "NEAREST MISS ON"
+    table = table_of(title, "PODS", "GPUS", "USE", "LACKS NOW")
+    for each in outlook.nodes:
+        table.add_row(each.node, str(each.pods), f"{each.gpus:g}", _squares(each), _amounts(each.lacks))
+    if outlook.unplaced:
+        table.add_row("<no node>", str(outlook.unplaced), "", "", "")
+    return table
+
+
+def _squares(node: OutlookNode) -> str:
+    """Return a square for each GPU that the gang would use of a node, else for each core; those that aren't free now come last."""
+    resource = "nvidia.com/gpu" if node.requests.get("nvidia.com/gpu") else "cpu"
+    asked, lacking = node.requests.get(resource, 0), node.lacks.get(resource, 0)
+    number = min(math.ceil(asked), _MOST_SQUARES)
+    missing = math.ceil(number * lacking / asked) if asked else 0
+    return _HERE * (number - missing) + _MISSING * missing
+
+
+def _waits_for(outlook: Outlook, now: float) -> Table:
+    table = table_of("WAITS FOR", "ENDS", "CERTAINTY", "NODES", wrapped="NODES")
+    for each in outlook.waits_for:
+        table.add_row(each.gang or "<another namespace>", moment(each.ends, now), each.basis, ", ".join(each.nodes))
+    return table
+
+
+def _amounts(amounts: Amounts) -> str:
+    return ", ".join(f"{format_amount(name, scheduler_amount(name, amount))} {name}" for name, amount in amounts.items()) or "<none>"

@@ -1,6 +1,6 @@
 """``allaboard queue``: show the gangs that wait, in the order in which they are attempted, and why each of them waits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -10,7 +10,7 @@ from allaboard.cli.tables import is_too_wide, print_aligned, print_with_details,
 from allaboard.cli.watching import note_hidden, show
 from allaboard.sight.values import GangRow, Queue
 
-_COLUMNS = ("POSITION", "NAMESPACE", "GANG", "PRIORITY", "MEMBERS", "GPUS", "WAITED", "EXPECTED", "REASON")
+_COLUMNS = ("#", "GANG", "PRIO", "MEMBERS", "GPUS", "WAITED", "START", "REASON")
 
 
 def queue(
@@ -34,22 +34,28 @@ def queue(
 
 
 def _print(found: Queue, *, is_wide: bool) -> None:
-    wide, narrow = table_of(*_COLUMNS, "MESSAGE"), table_of(*_COLUMNS)
+    wide, narrow = table_of(*_COLUMNS, "WAITS FOR", "MESSAGE"), table_of(*_COLUMNS)
     for row in found.gangs:
         cells = _cells(row, found.at)
-        wide.add_row(*cells, row.message)
+        wide.add_row(*cells, row.waits_for or "<none>", row.message)
         narrow.add_row(*cells)
     if is_wide and not is_too_wide(wide):
         print_aligned(wide)
     else:
-        print_with_details(narrow, [[row.message] if row.message else [] for row in found.gangs])
+        print_with_details(narrow, [list(_details(row)) for row in found.gangs])
+
+
+def _details(row: GangRow) -> Iterator[str]:
+    if row.message:
+        yield row.message
+    if row.waits_for:
+        yield f"waits for {row.waits_for}"
 
 
 def _cells(row: GangRow, now: float) -> Sequence[str]:
     return (
         str(row.position),
-        row.namespace,
-        row.name,
+        f"{row.namespace}/{row.name}",
         str(row.priority),
         f"{row.members.bound}/{row.members.needed}",
         f"{row.gpus:g}",

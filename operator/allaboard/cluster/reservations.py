@@ -9,7 +9,7 @@ for each node and resource). A gang of lower priority may not.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -25,6 +25,9 @@ from allaboard.model.node import Node
 from allaboard.model.snapshot import Snapshot
 from allaboard.model.walltime import end_of
 from allaboard.records.sort_key import Order
+
+MOST_NAMED = 64
+"""The most awaited units that a reservation names."""
 
 
 class Applicant(NamedTuple):
@@ -54,6 +57,18 @@ class _Held(NamedTuple):
     are_all: bool
 
 
+class Awaited(NamedTuple):
+    """A unit (``cluster.running``) on whose end a waiting gang waits, by the UID and the node of one of its pods.
+
+    ``ends`` is its expected end, in seconds since the epoch, and ``basis`` the facts from which that is expected.
+    """
+
+    uid: str
+    node: str
+    ends: float
+    basis: Basis
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """The capacity that is kept for one waiting gang.
@@ -63,6 +78,7 @@ class Reservation:
     will have ended; infinite if it states no walltime. ``awaited`` is the number of units (``cluster.running``) on whose end it waits.
     ``takes_effect`` is the time from which the reservation binds gangs of the same priority; gangs of lower priority are bound at once.
     ``victims`` are the UIDs of pods that are evicted for the gang: until they are gone, the reservation stays as it is.
+    ``last_awaited`` are the last of the awaited units, in the order of their ends.
     """
 
     owner: GangKey
@@ -76,6 +92,7 @@ class Reservation:
     awaited: int
     takes_effect: float
     victims: frozenset[str] = frozenset()
+    last_awaited: tuple[Awaited, ...] = field(default=(), compare=False, repr=False)
     _held: list[_Held] = field(default_factory=list, compare=False, repr=False)
     """The last result of ``in_snapshot``: a gang may have thousands of pods, and its reservation is read many times."""
 
@@ -263,7 +280,7 @@ def awaited_by(reservation: Reservation, snapshot: Snapshot, departures: Departu
 
     None if the capacity isn't free even when all units have ended, for instance since a node is gone.
     """
-    found = _lacking(reservation, snapshot)
+    found = lacking_of(reservation, snapshot)
     if found is None:
         return None
     rows, lacking = found
@@ -283,13 +300,21 @@ def awaited_by(reservation: Reservation, snapshot: Snapshot, departures: Departu
     return units
 
 
+def named(units: Sequence[int], snapshot: Snapshot, departures: Departures) -> Iterator[Awaited]:
+    """Yield ``units`` of ``departures`` from the nodes of ``snapshot``, each by one of its pods."""
+    for unit, place in zip(units, np.searchsorted(departures.unit, units).tolist(), strict=True):
+        if place < len(departures.unit) and departures.unit[place] == unit:  # else none of its pods is on a node
+            node, basis = snapshot.nodes[int(departures.row[place])].name, BASES[int(departures.basis[unit])]
+            yield Awaited(departures.uids[place], node, float(departures.ends[unit]), basis)
+
+
 def is_free(reservation: Reservation, snapshot: Snapshot) -> bool:
     """Return whether the capacity of ``reservation`` is free in ``snapshot``."""
-    found = _lacking(reservation, snapshot)
+    found = lacking_of(reservation, snapshot)
     return found is not None and not (found[1] > 0).any()
 
 
-def _lacking(reservation: Reservation, snapshot: Snapshot) -> tuple[Integers, Integers] | None:
+def lacking_of(reservation: Reservation, snapshot: Snapshot) -> tuple[Integers, Integers] | None:
     """Return the rows of the reservation's nodes, and what each node lacks of the reservation's amounts: int64[rows, resources].
 
     None if a node or a resource is gone. A resource that the reservation doesn't need isn't lacking.

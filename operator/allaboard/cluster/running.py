@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from allaboard.model.arrays import Floats, Integers
+from allaboard.model.arrays import Floats, Integers, Texts
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gpu_sharing import WHOLE
 from allaboard.model.node import Node
@@ -65,7 +65,8 @@ class Departures:
 
     ``ends``: float64[units], ascending, in seconds since the epoch. ``basis``: int64[units], positions in ``BASES``, the least certain of
     the unit's pods. ``unit``: int64[pods], ascending, the unit of each pod. ``row``: int64[pods], the node's row in the snapshot.
-    ``amounts``: int64[pods, resources]. ``parts``: int64[pods], thousandths of GPUs. ``nodes``: the number of nodes.
+    ``amounts``: int64[pods, resources]. ``parts``: int64[pods], thousandths of GPUs. ``uids``: object[pods], the UID of each pod.
+    ``nodes``: the number of nodes.
     """
 
     ends: Floats
@@ -74,6 +75,7 @@ class Departures:
     row: Integers
     amounts: Integers
     parts: Integers
+    uids: Texts
     nodes: int
     _freed: dict[int, tuple[Integers, Integers]] = field(default_factory=dict, repr=False)
     """The results of ``freed``: a search for a start asks for many numbers of units, and several gangs for the same."""
@@ -108,7 +110,8 @@ class Departures:
         place = np.full(self.nodes, -1, dtype=np.int64)
         place[rows] = np.arange(len(rows))
         kept = np.flatnonzero(place[self.row] >= 0)
-        return Departures(self.ends, self.basis, self.unit[kept], place[self.row[kept]], self.amounts[kept], self.parts[kept], len(rows))
+        of_pods = self.unit[kept], place[self.row[kept]], self.amounts[kept], self.parts[kept], self.uids[kept]
+        return Departures(self.ends, self.basis, *of_pods, len(rows))
 
 
 class RunningPods:
@@ -121,6 +124,7 @@ class RunningPods:
         self._slots: dict[str, int] = {}  # by UID
         self._vacant: list[int] = []
         self._node: Integers = np.full(64, -1, dtype=np.int64)  # -1: the slot is vacant
+        self._uid: Texts = np.full(64, "", dtype=np.object_)
         self._spec: Integers = np.zeros(64, dtype=np.int64)
         self._unit: Integers = np.zeros(64, dtype=np.int64)
         self._started: Floats = np.zeros(64)
@@ -159,6 +163,7 @@ class RunningPods:
             slot = self._slots[uid] = self._vacant.pop() if self._vacant else len(self._slots)
             if slot >= len(self._node):
                 self._extend()
+            self._uid[slot] = uid
         else:
             self._drop_codes(slot)
         self._node[slot], self._spec[slot], self._unit[slot] = codes
@@ -211,7 +216,8 @@ class RunningPods:
         kept = kept[np.argsort(ranks.astype(np.uint16), kind="stable") if len(order) < _SHORT else np.argsort(ranks)]
         amounts, parts = self._amounts(resources)
         specs = self._spec[used[kept]]
-        return Departures(unit_ends[order], unit_basis[order], rank[units[kept]], rows[kept], amounts[specs], parts[specs], len(nodes))
+        of_pods = rank[units[kept]], rows[kept], amounts[specs], parts[specs], self._uid[used[kept]]
+        return Departures(unit_ends[order], unit_basis[order], *of_pods, len(nodes))
 
     def _amounts(self, resources: Sequence[str]) -> tuple[Integers, Integers]:
         """Return what each known spec requests: int64[specs, resources], and thousandths of GPUs: int64[specs]."""
@@ -234,6 +240,7 @@ class RunningPods:
         more = len(self._node)
         self._node = np.concatenate([self._node, np.full(more, -1, dtype=np.int64)])
         self._spec, self._unit = (np.concatenate([codes, np.zeros(more, dtype=np.int64)]) for codes in (self._spec, self._unit))
+        self._uid = np.concatenate([self._uid, np.full(more, "", dtype=np.object_)])
         times = (self._started, self._walltime, self._estimate)
         self._started, self._walltime, self._estimate = (np.concatenate([each, np.zeros(more)]) for each in times)
 

@@ -9,17 +9,19 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from allaboard.model.gang import Gang, GangKey
+from allaboard.model.reasons import Reason
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, emptied_problem_of
 from allaboard.placement.remedies.remedies import Remedies
 from allaboard.placement.rules.members import rules_of
 from allaboard.planning.search_processes import SearchError
-from allaboard.records.record import Advice, GangRecords
+from allaboard.records.advice import Advice, Advised, Nearest
+from allaboard.records.record import GangRecords
 from allaboard.report import messages
 
 logger = logging.getLogger(__name__)
@@ -45,9 +47,11 @@ def emptied_problem(gang: Gang, problem: Problem, snapshot: Snapshot, others: Ma
     return emptied_problem_of(problem, gang.candidates, snapshot, bound, rules_of(gang), filters)
 
 
-def sentence(gang: Gang, remedies: Remedies, others: Mapping[str, Gang]) -> str:
-    """Return the advice as a sentence; empty if there is none."""
-    return messages.advice(gang, remedies, others.get(remedies.blocker) if remedies.blocker else None)
+def advised(gang: Gang, remedies: Remedies, others: Mapping[str, Gang], relaxed: Sequence[Reason] = ()) -> Advised:
+    """Return the advice that follows from ``remedies``. Without one of the rules ``relaxed`` the gang would fit, too."""
+    more = remedies.more
+    nearest = Nearest(more.placement, more.resource, more.where) if more else None
+    return Advised(messages.advice(gang, remedies, others.get(remedies.blocker) if remedies.blocker else None, relaxed), nearest)
 
 
 class Advisor:
@@ -60,7 +64,7 @@ class Advisor:
     def __init__(
         self,
         records: GangRecords,
-        find: Callable[[GangKey], Awaitable[str]],
+        find: Callable[[GangKey], Awaitable[Advised]],
         report: Callable[[GangKey, str, str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -105,10 +109,10 @@ class Advisor:
                 continue
             message, started = record.advice.wanted_for, self._clock()
             is_known = record.advice.known_for == message
-            before = record.advice.text if is_known else ""
-            record.advice = advice = Advice(known_for=message, text=before)
+            before, nearest = (record.advice.text, record.advice.nearest) if is_known else Advised()
+            record.advice = advice = Advice(known_for=message, text=before, nearest=nearest)
             try:
-                advice.text = await self._find(key)
+                advice.text, advice.nearest = await self._find(key)
                 advice.found_at = self._clock()
                 if is_known:
                     self._paused_until = advice.found_at + _PAUSE_SHARE * (advice.found_at - started)

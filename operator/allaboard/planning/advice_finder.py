@@ -6,6 +6,7 @@ from allaboard.model.gang import GangKey
 from allaboard.planning.known_gangs import KnownGangs
 from allaboard.planning.planner import Planner
 from allaboard.planning.prepared import prepared
+from allaboard.records.advice import Advised
 from allaboard.report.reporter import Reporter
 
 
@@ -17,11 +18,11 @@ class AdviceFinder:
     planner: Planner
     reporter: Reporter
 
-    async def find(self, key: GangKey) -> str:
-        """Return a sentence on what would let a refused gang fit; empty if nothing would, or the gang needs no placement now."""
+    async def find(self, key: GangKey) -> Advised:
+        """Return what would let a refused gang fit; empty if nothing would, or the gang needs no placement now."""
         gang = self.gangs.current(key)
         if gang is None or not gang.can_act or not gang.missing:
-            return ""
+            return Advised()
         return await self.planner.advice(prepared(gang), self.gangs.registry.bound_gangs())
 
     def report(self, key: GangKey, message: str, advised: str) -> None:

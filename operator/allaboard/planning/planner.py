@@ -10,7 +10,7 @@ Other gangs wait for these searches. So the searches are short, and their time i
 import logging
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -33,13 +33,15 @@ from allaboard.placement.remedies.causes import Repaired, amounts_alone, cause_o
 from allaboard.placement.rules.members import Rules, rules_of
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning import min_resources
-from allaboard.planning.advice import blockers, emptied_problem, sentence
+from allaboard.planning.advice import advised, blockers, emptied_problem
 from allaboard.planning.gang_problem import Packings, draft_of, problem_of, size_of, waiting_of
 from allaboard.planning.plugin_processes import PluginProcesses
 from allaboard.planning.prepared import PreparedGang
+from allaboard.planning.relaxations import relaxations
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher, SearchError, SearchOverrunError
 from allaboard.plugins import DEFAULT_STRATEGY
+from allaboard.records.advice import Advised
 from allaboard.records.record import GangRecords
 from allaboard.report.messages import named_for, violation
 
@@ -259,17 +261,28 @@ class Planner:
                 return gangs[:number]
         return gangs
 
-    async def advice(self, gang: PreparedGang, gangs: Sequence[Gang]) -> str:
-        """Return a sentence on what would let a refused gang fit; empty if nothing is known. ``gangs`` are all gangs with bound members."""
-        snapshot = self.cluster.snapshot(gang.priority)
+    async def advice(self, gang: PreparedGang, gangs: Sequence[Gang]) -> Advised:
+        """Return what would let a refused gang fit; empty if nothing is known. ``gangs`` are all gangs with bound members."""
+        snapshot = self.seen_by(gang)
         if min_resources.shortage_of(gang, snapshot):
-            return ""  # the refusal has the numbers
+            return Advised()  # the refusal has the numbers
         if size_of(gang, len(snapshot.nodes)) > MOST_CELLS // 2:
-            return ""  # finding advice takes twice as long as building the problem
+            return Advised()  # finding advice takes twice as long as building the problem
         problem = problem_of(gang, gang.missing, snapshot, self._filters, self.packings.of(gang))
         others = blockers(gang, gangs)
         emptied = emptied_problem(gang, problem, snapshot, others, self._filters)
-        return sentence(gang, await self.searcher.find_remedies(emptied), others)
+        remedies = await self.searcher.find_remedies(emptied)
+        return advised(gang, remedies, others, [reason async for reason in self._needless(gang, snapshot)])
+
+    async def _needless(self, gang: PreparedGang, snapshot: Snapshot) -> AsyncIterator[Reason]:
+        """Yield each rule about nodes without which a refused gang would fit."""
+        rules = rules_of(gang)
+        for reason, pods, changed, filters in relaxations(gang, snapshot, self._filters, self._repaired):
+            problem = build_problem(
+                pods, gang.missing, changed, objective=gang.objective, packing=self.packings.of(gang), rules=rules, filters=filters
+            )
+            if (await self.searcher.search(problem, self._seed(gang))).feasible:
+                yield reason
 
     def _seed(self, gang: Gang) -> int:
         """Return a seed made of the planner's seed, the gang and its attempt: a search can be repeated, and attempts differ."""

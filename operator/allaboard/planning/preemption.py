@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from allaboard.cluster.budgets import Budget
-from allaboard.cluster.reservations import Reservation, after, amounts_of
+from allaboard.cluster.reservations import MOST_NAMED, Awaited, Reservation, after, amounts_of
 from allaboard.cluster.running import LEAVING_SECONDS, Basis
 from allaboard.model.disruption import mark_of
 from allaboard.model.gang import Gang, GangKey
@@ -200,7 +200,8 @@ class Preemptions:
     def _reservation(self, gang: PreparedGang, plan: Plan, gone: Iterable[Pod]) -> Reservation:
         specs, ledger = {pod.uid: pod.spec for pod in gang.candidates}, self.planner.ledger
         amounts, parts = amounts_of([(specs[uid], node) for uid, node in plan.assignments])
-        begins, victims = ledger.now() + LEAVING_SECONDS, frozenset(pod.uid for pod in gone)
+        begins, gone = ledger.now() + LEAVING_SECONDS, tuple(gone)
+        victims = frozenset(pod.uid for pod in gone)
         return Reservation(
             owner=gang.key,
             order=ledger.place(gang.key),
@@ -213,6 +214,7 @@ class Preemptions:
             awaited=len(victims),
             takes_effect=-math.inf,
             victims=victims,
+            last_awaited=tuple(Awaited(pod.uid, pod.node_name, begins, Basis.STATED) for pod in gone[:MOST_NAMED]),
         )
 
 

@@ -20,7 +20,18 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from allaboard.cluster.reservations import Applicant, Ledger, Reservation, after, amounts_of, awaited_by, basis_of, is_free
+from allaboard.cluster.reservations import (
+    MOST_NAMED,
+    Applicant,
+    Ledger,
+    Reservation,
+    after,
+    amounts_of,
+    awaited_by,
+    basis_of,
+    is_free,
+    named,
+)
 from allaboard.cluster.running import BASES, Basis, Departures
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.backfill import Backfill
@@ -421,7 +432,8 @@ class Reservations:
         basis = min([basis_of(units, future.departures), *(each.basis for each in ahead)], key=BASES.index)
         effect = -math.inf if basis is Basis.STATED else future.now - self.waited(gang.key) + self.settings.after_seconds
         awaited = len(units) + (step > (future.step_after(units) if units else 0))
-        return replace(found, basis=basis, awaited=awaited, takes_effect=effect)
+        last = tuple(named(units[-MOST_NAMED:], future.snapshot, future.departures))
+        return replace(found, basis=basis, awaited=awaited, takes_effect=effect, last_awaited=last)
 
 
 def _most(reservations: Iterable[Reservation], most: int) -> list[Reservation]:

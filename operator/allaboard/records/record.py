@@ -6,11 +6,11 @@ writes ``report``.
 """
 
 import asyncio
-import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from allaboard.model.gang import Gang, GangKey
+from allaboard.records.advice import Advice
 from allaboard.records.asked import Asked
 from allaboard.records.history import Decisions, History
 from allaboard.records.partial_bind import PartialBind
@@ -80,24 +80,6 @@ class Wait:
     """The message about missing pods that was last written to the gang's pods; empty before the first."""
     pods_reported_at: float = 0.0
     """The time at which ``pods_report`` was written, on the clock."""
-
-
-@dataclass(slots=True)
-class Advice:
-    """Advice for a refused gang: what would make it fit."""
-
-    known_for: str = ""
-    """The refusal message that ``text`` is the advice for; empty before the first advice."""
-    text: str = ""
-    """The advice, as a sentence."""
-    wanted_for: str = ""
-    """The refusal message for which advice is to be found; empty if none is wanted."""
-    found_at: float = math.inf
-    """The time at which the advice was found, on the clock; infinite before that."""
-
-    def of(self, message: str) -> str:
-        """Return the advice for the refusal ``message``; empty if none is known."""
-        return self.text if self.known_for == message else ""
 
 
 @dataclass(slots=True)

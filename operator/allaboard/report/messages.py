@@ -3,7 +3,7 @@
 Formats: kube-scheduler framework/types.go (FitError), 1.37. A message of a gang begins with a sentence about the whole gang.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allaboard.binding import reasons
@@ -17,11 +17,11 @@ from allaboard.model.gang import Gang, GangKey, Hold
 from allaboard.model.pod import Pod
 from allaboard.model.provisioning import Provisioning
 from allaboard.model.quantities import format_amount
-from allaboard.model.reasons import Cause, Code, Counted, Kind
+from allaboard.model.reasons import Cause, Code, Counted, Kind, Reason
 from allaboard.placement import Explanation, Plan, RoleExplanation, SearchReport, Violation, Wrong
 from allaboard.placement.remedies.remedies import More, Remedies
 from allaboard.report.expected import expected, expected_nodes
-from allaboard.report.reason_words import broken, reason, rule
+from allaboard.report.reason_words import broken, reason, relaxed_rule, rule
 
 NO_NODES = "no nodes available to schedule pods"
 _JOB_POLICY = "a podFailurePolicy rule with action Ignore on the condition DisruptionTarget"
@@ -197,9 +197,10 @@ def summary(text: str) -> str:
     return text if len(text) <= _SUMMARY_LIMIT else f"{text[: _SUMMARY_LIMIT - 1].rstrip()}…"
 
 
-def advice(gang: Gang, remedies: Remedies, blocker: Gang | None) -> str:
+def advice(gang: Gang, remedies: Remedies, blocker: Gang | None, relaxed: Iterable[Reason] = ()) -> str:
     """Return what would let ``gang`` fit, as the last sentence of its refusal; empty if no remedy is known.
 
+    Without any one of the rules ``relaxed`` it would fit, too.
     A gang of another namespace is not named: a tenant must not learn what runs in other namespaces.
     """
     ways = []
@@ -213,6 +214,7 @@ def advice(gang: Gang, remedies: Remedies, blocker: Gang | None) -> str:
     if blocker is not None:
         name = f"gang {blocker.key.name}" if blocker.key.namespace == gang.key.namespace else "a gang of another namespace"
         ways.append(f"if {name} (priority {blocker.priority}) left")
+    ways += map(relaxed_rule, relaxed)
     return f"Would fit {', or '.join(ways)}." if ways else ""
 
 

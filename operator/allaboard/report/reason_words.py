@@ -66,6 +66,13 @@ _BROKEN = {
 }
 """Rules between members, in words for a plan that breaks them."""
 
+_RELAXED = {
+    Kind.AFFINITY: "without its node selector or affinity ({subject})",
+    Kind.TAINT: "if its pods tolerated the taint {subject}={value}",
+    Kind.UNSCHEDULABLE: "if all nodes were ready and none was cordoned",
+}
+"""Rules about single nodes, in words that follow ``would fit``."""
+
 
 def reason(why: Reason) -> str:
     """Return the text of one reason for which a pod doesn't fit on nodes, without the number of these nodes."""
@@ -77,6 +84,11 @@ def reason(why: Reason) -> str:
 def rule(why: Reason) -> str:
     """Return a rule between members in words that follow ``would fit without``."""
     return _text_of(_RULES, why)
+
+
+def relaxed_rule(why: Reason) -> str:
+    """Return what would make a gang fit that a rule about single nodes refuses, in words that follow ``would fit``."""
+    return _text_of(_RELAXED, why).replace(" ()", "").removesuffix("=")
 
 
 def broken(why: Reason) -> str:

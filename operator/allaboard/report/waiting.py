@@ -9,7 +9,7 @@ from allaboard.gangs.registry import OVER_LIMIT
 from allaboard.model.gang import Gang
 from allaboard.model.reasons import Code
 from allaboard.placement import SearchReport
-from allaboard.records.record import Advice
+from allaboard.records.advice import Advice
 from allaboard.report import messages
 from allaboard.report.changes import reference_of
 from allaboard.report.events import ObjectReference

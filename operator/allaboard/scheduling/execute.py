@@ -294,6 +294,7 @@ class Executor:
             if pods := [pod for pod in victim.pods if pod.uid in gone]:
                 because = reasons.Preempted(gang.key, gang.priority, len(pods), is_whole=not victim.is_broken)
                 self.reporter.report_preempted(victim.gang, pods, because)
+                self._note(victim.gang.key, Transition.of(self.gangs.waits.now(), "Evict", "Preempted", messages.why(victim.gang, because)))
         if len(gone) == len(preemption.pods):
             self.reporter.report_preempting(gang, dict(preemption.plan.assignments))
         else:
@@ -437,11 +438,13 @@ class Executor:
         reason = "" if because is None else type(because).__name__
         if isinstance(because, reasons.NoCapacity) and because.cause is not None:
             reason = str(because.cause.code)
-        history, entry = self.gangs.records.of(gang.key).history, Transition.of(now, type(decision).__name__, reason, message)
-        history.add(entry)
-        self.gangs.records.decisions.add(gang.key, entry)
+        self._note(gang.key, Transition.of(now, type(decision).__name__, reason, message))
         if (plan := plan_of(decision)) is not None:
-            history.plan = summary_of(now, plan)
+            self.gangs.records.of(gang.key).history.plan = summary_of(now, plan)
+
+    def _note(self, key: GangKey, entry: Transition) -> None:
+        self.gangs.records.of(key).history.add(entry)
+        self.gangs.records.decisions.add(key, entry)
 
 
 def summary_of(now: float, plan: Plan) -> PlanSummary:

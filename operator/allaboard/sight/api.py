@@ -90,7 +90,7 @@ class Api:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         if not rights.allows(namespace):
             raise RefusedError(403, f"you may not list podgroups in namespace {namespace}")
-        return await self._board.gang(namespace, name)
+        return await self._board.gang(namespace, name, rights.allows)
 
     async def _nodes(self, request: web.Request, rights: Rights) -> Nodes:
         if not rights.nodes:

@@ -1,9 +1,11 @@
 """Collects what the operator shows from the parts that know it. Long lists are collected in slices, while other tasks run in between."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from allaboard import __version__
@@ -16,13 +18,16 @@ from allaboard.model.pod import Pod
 from allaboard.model.reasons import Code
 from allaboard.model.times import parse_time
 from allaboard.model.topologies import LEVELS, Levels
+from allaboard.planning.resolve import resolve
 from allaboard.records.history import Transition
 from allaboard.records.record import GangRecord, GangRecords
 from allaboard.records.report_state import GangStatus
 from allaboard.report.expected import expected_start
 from allaboard.runtime.slices import Slices
 from allaboard.sight.amounts import amounts_of, gpus_of
+from allaboard.sight.misses import Misses
 from allaboard.sight.occupancy import Occupancy
+from allaboard.sight.outlook import nearest_outlook, reserved_outlook
 from allaboard.sight.stranded import Stranded
 from allaboard.sight.values import (
     Decision,
@@ -32,8 +37,10 @@ from allaboard.sight.values import (
     Gangs,
     MemberRow,
     Members,
+    NodeGroup,
     NodeRow,
     Nodes,
+    Outlook,
     PlanRow,
     Queue,
     ReservationRow,
@@ -72,6 +79,7 @@ class Board:
     replica: Callable[[], Replica] = Replica
     _occupancy: Occupancy = field(init=False)
     _stranded: Stranded = field(init=False)
+    _misses: Misses = field(init=False, default_factory=Misses)
     _rows: dict[str, tuple[object, NodeRow]] = field(init=False, default_factory=dict)
     """The row of each node, with the state of the node that it shows."""
 
@@ -87,25 +95,31 @@ class Board:
         """Return the gangs that wait, in the order in which they are attempted."""
         waiting = await self._waiting()
         shown = [key for key in waiting if allows(key.namespace)]
-        return Queue(at=self.now(), gangs=await self._rows_of(shown, waiting), hidden=len(waiting) - len(shown))
+        return Queue(at=self.now(), gangs=await self._rows_of(shown, waiting, allows), hidden=len(waiting) - len(shown))
 
     async def gangs(self, allows: Allows = anywhere) -> Gangs:
         """Return all gangs, in the order of namespace and name."""
         keys = sorted(self.registry.known())
         shown = [key for key in keys if allows(key.namespace)]
-        return Gangs(at=self.now(), gangs=await self._rows_of(shown, await self._waiting()), hidden=len(keys) - len(shown))
+        return Gangs(at=self.now(), gangs=await self._rows_of(shown, await self._waiting(), allows), hidden=len(keys) - len(shown))
 
-    async def gang(self, namespace: str, name: str) -> Gang | None:
-        """Return all that is known of the gang of a PodGroup, or else of a pod that is in no gang; None if there is no such gang."""
+    async def gang(self, namespace: str, name: str, allows: Allows = anywhere) -> Gang | None:
+        """Return all that is known of the gang of a PodGroup, or else of a pod that is in no gang; None if there is no such gang.
+
+        Gangs of other namespaces that it waits for are named if the caller may read them.
+        """
         positions = await self._waiting()
         gang = self.registry.gang(GangKey(namespace, name)) or self.registry.gang(GangKey(namespace, name, "Pod"))
         if gang is None:
             return None
         key = gang.key
         record, reservation = self.records.find(key), self.ledger.find(key)
+        row = self._row(gang, positions.get(key), allows)
+        await asyncio.sleep(0)
+        outlook, groups = self._prospects(gang, row, allows) if row.position is not None else (None, [])
         return Gang(
             at=self.now(),
-            row=self._row(gang, positions.get(key)),
+            row=row,
             roles=list(_roles(gang)),
             members=[
                 MemberRow(pod=pod.name, role=pod.role, node=pod.node_name, phase=pod.phase, gpus=gpus_of(pod.spec)) for pod in gang.members
@@ -113,6 +127,8 @@ class Board:
             reservation=None if reservation is None else _reservation(reservation),
             plan=_plan(record),
             advice=record.advice.text if record else "",
+            outlook=outlook,
+            node_groups=groups,
             history=[_decision(key, each) for each in record.history.transitions] if record else [],
         )
 
@@ -181,19 +197,19 @@ class Board:
                 found.append(self.ledger.place(key))
         return {order.key: position for position, order in enumerate(sorted(found), 1)}
 
-    async def _rows_of(self, keys: Collection[GangKey], positions: dict[GangKey, int]) -> Sequence[GangRow]:
+    async def _rows_of(self, keys: Collection[GangKey], positions: dict[GangKey, int], allows: Allows) -> Sequence[GangRow]:
         slices, found = Slices(), []
         for key in keys:
             await slices.give_way()
             if (gang := self.registry.gang(key)) is not None:
-                found.append(self._row(gang, positions.get(key)))
+                found.append(self._row(gang, positions.get(key), allows))
         return found
 
     def _code(self, key: GangKey) -> Code | None:
         state = self.records.find_report_state(key)
         return state.opinion.code if state and state.opinion else None
 
-    def _row(self, gang: GangState, position: int | None) -> GangRow:
+    def _row(self, gang: GangState, position: int | None, allows: Allows) -> GangRow:
         record, reservation = self.records.find(gang.key), self.ledger.find(gang.key)
         opinion = record.report.opinion if record else None
         wait = record.wait if record else None
@@ -216,7 +232,38 @@ class Board:
             created=gang.created,
             waiting_since=(wait.started if wait else gang.created) if is_waiting else None,
             expected_start=_expected(opinion, reservation) if is_waiting else None,
+            waits_for=self._waits_for(gang, opinion, reservation, allows) if is_waiting else "",
         )
+
+    def _waits_for(self, gang: GangState, opinion: GangStatus | None, reservation: Reservation | None, allows: Allows) -> str:
+        """Return the gang that must end before ``gang`` starts, or the one for which capacity is kept from it; empty if there is none."""
+        if reservation is not None:
+            users = (self._user_of(each.uid, each.node, allows) for each in reversed(reservation.last_awaited))
+            return next((user for user in users if user is not None), "")
+        if opinion is not None and opinion.code is Code.RESERVED:
+            owner = next((each.owner for each in self.ledger.binding(self.ledger.applicant(gang))), None)
+            return str(owner) if owner is not None and allows(owner.namespace) else ""
+        return ""
+
+    def _user_of(self, uid: str, node_name: str, allows: Allows) -> str | None:
+        """Return the gang of a pod on a node, as namespace/name; empty if the caller may not read it, None if the pod is gone."""
+        pod = next((pod for pod in self._occupancy.on(node_name) if pod.uid == uid), None)
+        if pod is None:
+            return None
+        return self._user(pod) if allows(pod.namespace) else ""
+
+    def _prospects(self, gang: GangState, row: GangRow, allows: Allows) -> tuple[Outlook | None, Sequence[NodeGroup]]:
+        """Return where a waiting gang would run, and what each group of nodes lacks for its members."""
+        gang = resolve(gang, self.view.volumes, self.view, self.levels)
+        present = self.view.snapshot(gang.priority)
+        seen = self.ledger.left_to(self.ledger.applicant(gang), present)
+        record, reservation = self.records.find(gang.key), self.ledger.find(gang.key)
+        outlook = None
+        if reservation is not None:
+            outlook = reserved_outlook(reservation, seen, partial(self._user_of, allows=allows), row.expected_start)
+        elif record is not None and record.advice.nearest is not None:
+            outlook = nearest_outlook(gang, record.advice.nearest)
+        return outlook, list(self._misses.of(gang, seen, present)) if gang.candidates else []
 
     def _shares(self, node_name: str) -> Iterator[Share]:
         amounts: dict[str, Counter[str]] = {}

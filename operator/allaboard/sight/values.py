@@ -60,6 +60,9 @@ class GangRow(Value):
     """Since when the gang waits; null for a gang that doesn't wait."""
     expected_start: float | None
     """When the gang is expected to start; null if that isn't known."""
+    waits_for: str
+    """namespace/name of the gang that must end before this gang starts, the last of several; or of the gang for which capacity is kept
+    from this one. Empty if there is none, or the caller may not read its namespace."""
 
 
 class RoleRow(Value):
@@ -135,6 +138,64 @@ class PlanRow(Value):
     """The step of the search that found the plan."""
 
 
+class OutlookNode(Value):
+    """One node on which a waiting gang would run."""
+
+    node: str
+    pods: int
+    """Members that would run there."""
+    gpus: float
+    """GPUs that these members request together."""
+    requests: Amounts
+    """The amounts that these members request together."""
+    lacks: Amounts
+    """The amounts of it that aren't free now; empty if all is free."""
+
+
+class AwaitedRow(Value):
+    """A gang that must end before a waiting gang starts."""
+
+    gang: str
+    """namespace/name; only the namespace for pods of other schedulers; empty if the caller may not read the namespace."""
+    ends: float
+    """When the gang is expected to end."""
+    basis: str
+    """The certainty of this time: ``stated`` by walltimes, ``guessed`` from how long pods have run, or ``unknown``."""
+    nodes: Sequence[str]
+    """Nodes on which it runs, among those that the waiting gang would use; not always all of them."""
+
+
+class Outlook(Value):
+    """Where a waiting gang would run, and what is missing there."""
+
+    kind: str
+    """``reserved``: capacity is kept for the gang there. ``nearest``: the placement that lacks least; nothing says when it will be free."""
+    begins: float | None
+    """When the gang is expected to start there; null if that isn't known."""
+    nodes: Sequence[OutlookNode]
+    unplaced: int
+    """Needed members that have no node in this placement."""
+    waits_for: Sequence[AwaitedRow]
+    """The gangs that must end before, the first to end first."""
+
+
+class NodeGroup(Value):
+    """Nodes that refuse one more member of a waiting gang for the same reasons, or take equally many members."""
+
+    role: str
+    """The role of the member; empty without one."""
+    nodes: int
+    """The number of nodes."""
+    names: Sequence[str]
+    """Names of the first nodes; empty if they aren't known."""
+    takes: int
+    """Members of this role that each of the nodes can take now, if it takes no others."""
+    lacks: Amounts
+    """The amounts that each of the nodes has too little free for one more member."""
+    reasons: Sequence[str]
+    """Why the nodes take no more member, in kube-scheduler's words if it has such a reason; empty if they do."""
+
+
 class Gang(Value):
     """All that is known of one gang."""
 
@@ -146,6 +207,10 @@ class Gang(Value):
     plan: PlanRow | None
     advice: str
     """The advice: changes that would make the gang fit; empty if that isn't known."""
+    outlook: Outlook | None
+    """Where a waiting gang would run; null for a gang that doesn't wait, or if nothing is known."""
+    node_groups: Sequence[NodeGroup]
+    """Groups of nodes for each role of a waiting gang: first those that take a member, then those that lack least for one."""
     history: Sequence[Decision]
     """The last decisions about the gang, the oldest first."""
 

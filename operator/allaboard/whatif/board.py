@@ -2,41 +2,110 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from allaboard.cluster.reservations import Ledger
+from allaboard.model.gang import GangKey
 from allaboard.model.reasons import Code
 from allaboard.queueing.ranks import ranks_by
+from allaboard.records.advice import Advice
 from allaboard.records.record import GangRecords
 from allaboard.records.report_state import GangStatus
+from allaboard.report.messages import with_advice
 from allaboard.settings.options import Settings
 from allaboard.sight.board import Board
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue
 from allaboard.whatif.applied import applied
+from allaboard.whatif.forecast import Decision, Forecast
 from allaboard.whatif.manifests import Manifests
 from allaboard.whatif.records import records_of
 from allaboard.whatif.snapshots import Cluster
 
 
-def board_of(cluster: Cluster, settings: Settings) -> Board:
-    """Return the board of a cluster. The reason why a gang waits is that of its PodGroup's status, or that of its pod's condition.
+@dataclass(slots=True)
+class StoredBoard:
+    """The board of a cluster's objects.
 
-    There are no reservations and no decisions, which only the operator remembers.
+    The reason why a gang waits is that of its PodGroup's status, or that of its pod's condition. There are no decisions, which only the
+    operator remembers. One gang is shown as the scheduler would decide about it now, beside all gangs that wait.
     """
-    after = applied(Manifests(), cluster, settings.scheduler_names, [])
-    view, registry = records_of(cluster, settings, after)
-    records = GangRecords()
-    for group in after.groups:
-        if (status := _status_from(group.status)) is not None:
-            records.of(group.key).report.opinion = status
-    for key in registry.known():
-        if key.kind == "Pod" and (message := cluster.refused.get(f"{key.namespace}/{key.name}")):
-            records.of(key).report.opinion = GangStatus(Code.INSUFFICIENT, message)
 
-    def now() -> float:
-        return cluster.now
+    cluster: Cluster
+    settings: Settings
+    board: Board
+    _forecast: Forecast | None = None
+    _decisions: Mapping[GangKey, Decision] | None = None
 
-    ranks = ranks_by(settings, registry, records, view)
-    return Board(registry, records, Ledger(view.running, ranks.place, now), view, settings.levels, now)
+    @classmethod
+    def of(cls, cluster: Cluster, settings: Settings) -> "StoredBoard":
+        """Return the board of ``cluster``."""
+        after = applied(Manifests(), cluster, settings.scheduler_names, [])
+        view, registry = records_of(cluster, settings, after)
+        records = GangRecords()
+        for group in after.groups:
+            if (status := _status_from(group.status)) is not None:
+                records.of(group.key).report.opinion = status
+        for key in registry.known():
+            if key.kind == "Pod" and (message := cluster.refused.get(f"{key.namespace}/{key.name}")):
+                records.of(key).report.opinion = GangStatus(Code.INSUFFICIENT, message)
+
+        def now() -> float:
+            return cluster.now
+
+        ranks = ranks_by(settings, registry, records, view)
+        board = Board(registry, records, Ledger(view.running, ranks.place, now), view, settings.levels, now)
+        return cls(cluster, settings, board)
+
+    async def queue(self) -> Queue:
+        """Return the gangs that wait."""
+        return await self.board.queue()
+
+    async def gangs(self) -> Gangs:
+        """Return all gangs."""
+        return await self.board.gangs()
+
+    async def nodes(self) -> Nodes:
+        """Return all nodes."""
+        return await self.board.nodes()
+
+    async def decisions(self) -> Decisions:
+        """Return no decisions."""
+        return await self.board.decisions()
+
+    async def gang(self, namespace: str, name: str) -> Gang | None:
+        """Return a gang; None if there is none. If it waits, a search says why, and what would help."""
+        found = await self.board.gang(namespace, name)
+        if found is None or found.row.position is None:
+            return found
+        key = GangKey(namespace, name, found.row.kind)
+        decision, forecast = await self._foreseen(key)
+        if decision is None:
+            return found
+        if decision.feasible:
+            row = found.row.model_copy(update={"state": "", "message": f"It fits now: {decision.message}."})
+            return found.model_copy(update={"row": row})
+        record = self.board.records.of(key)
+        gang = self.board.registry.gang(key)
+        advised = await forecast.advice(gang) if gang and decision.plan else None
+        text, nearest = advised or ("", None)
+        record.advice = Advice(text=text, nearest=nearest)
+        record.report.opinion = GangStatus(decision.reason or Code.INSUFFICIENT, with_advice(decision.message, text))
+        return await self.board.gang(namespace, name)
+
+    async def _foreseen(self, key: GangKey) -> tuple[Decision | None, Forecast]:
+        """Return what the scheduler would decide about a gang if all gangs that wait were due now."""
+        if self._forecast is None or self._decisions is None:
+            # In copies of the records: a forecast assigns the pods of gangs that fit.
+            after = applied(Manifests(), self.cluster, self.settings.scheduler_names, [])
+            view, registry = records_of(self.cluster, self.settings, after)
+            self._forecast = Forecast(
+                view, registry, self.settings, lambda *warning: None, self.cluster.now, has_storage=self.cluster.storage.is_known
+            )
+            waiting = [gang for gang in registry.gangs() if gang.alive and not gang.is_whole]
+            self._decisions = await self._forecast.decide(waiting)
+            self.board.ledger.replace_all(self._forecast.reservations)
+        return self._decisions.get(key), self._forecast
 
 
 def _status_from(status: Mapping[str, Any] | None) -> GangStatus | None:

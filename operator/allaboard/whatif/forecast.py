@@ -4,9 +4,10 @@ The pods of a placed gang are assigned in the view at once, and later gangs are 
 same question has the same answer: no namespace ranks after other namespaces because of search time that it has used.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from allaboard.cluster.reservations import Reservation
 from allaboard.cluster.view import ClusterView
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang, GangKey
@@ -21,6 +22,7 @@ from allaboard.planning.prepared import PreparedGang, prepared
 from allaboard.planning.resolve import resolve
 from allaboard.planning.standstill import Standstill
 from allaboard.queueing.order import order_of
+from allaboard.records.advice import Advised
 from allaboard.records.sort_key import Order
 from allaboard.report import messages
 from allaboard.report.expected import evictions
@@ -72,7 +74,7 @@ class Forecast(Standstill):
         self._gangs: dict[GangKey, Gang] = {}
         self._decisions: dict[GangKey, Decision] = {}
         self._refused: dict[Pod, Decision] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
-        self._advice: dict[Pod, str] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
+        self._advice: dict[Pod, Advised] = {}  # about single-pod gangs, by ``_without_identity``, since the last gang was placed
 
     async def decide(self, gangs: Iterable[Gang]) -> dict[GangKey, Decision]:
         """Decide about ``gangs`` as if all of them were due at once. Return all decisions so far, including those of earlier calls."""
@@ -128,11 +130,16 @@ class Forecast(Standstill):
         """Return whether the owner of a pod tolerates its eviction."""
         return self._registry.tolerates_eviction(pod)
 
-    async def advice(self, gang: Gang) -> str:
+    @property
+    def reservations(self) -> Sequence[Reservation]:
+        """The reservations of refused gangs, in queue order."""
+        return self._planner.ledger.reservations
+
+    async def advice(self, gang: Gang) -> Advised:
         """Return what would help a refused gang if all other gangs stayed where they are; empty if nothing is known to help."""
         known = self._prepared(gang)
         if isinstance(known, Decision) or not known.missing:
-            return ""
+            return Advised()
         pod = _without_identity(known)
         advice = self._advice.get(pod) if pod else None
         if advice is None:

@@ -94,7 +94,7 @@ async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings,
             view.upsert_pod(pod)
         grown = (registry.gang(key) for key in dict.fromkeys(membership_of(pod).key for pod in created))
         decisions = await forecast.decide(gang for gang in grown if gang)
-    advice = {gang.key: await forecast.advice(gang) for gang in gangs if _is_refused(decisions.get(gang.key))}
+    advice = {gang.key: (await forecast.advice(gang)).text for gang in gangs if _is_refused(decisions.get(gang.key))}
     decisions = {**decisions, **_without_pods(creation, decisions)}
     decisions |= {key: _in_doubt(decisions[key], text) for key, text in _doubts(gangs, after.doubts)}
     for pod in creation.absent:

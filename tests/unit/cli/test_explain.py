@@ -1,6 +1,7 @@
 """Tests that ``allaboard explain`` answers in its first line whether a gang runs or why it waits, and shows what is known of the gang."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,26 @@ import pytest
 from click.testing import CliRunner, Result
 
 from allaboard.cli.main import cli
-from allaboard.sight.values import Decision, Gang, GangRow, MemberRow, Members, PlanRow, ReservationRow, RoleRow
+from allaboard.sight.values import (
+    AwaitedRow,
+    Decision,
+    Gang,
+    GangRow,
+    MemberRow,
+    Members,
+    NodeGroup,
+    Outlook,
+    OutlookNode,
+    PlanRow,
+    ReservationRow,
+    RoleRow,
+)
 from tests.unit.cli.apis import an_api
 from tests.unit.cli.plan_command import gpu_node, member
 
 NOW = 1_000_000.0
+GPU = "nvidia.com/gpu"
+PHASES = ("Running", "Pending", "Failed")
 
 
 def a_gang(position: int | None = 2, **more: Any) -> Gang:
@@ -41,6 +57,8 @@ def a_gang(position: int | None = 2, **more: Any) -> Gang:
         reservation=None,
         plan=None,
         advice="",
+        outlook=None,
+        node_groups=[],
         history=[
             Decision(
                 namespace="default", name="bert", first_at=NOW, last_at=NOW, times=3, decision="Wait", reason="NoCapacity", message="m"
@@ -84,8 +102,72 @@ def test_a_reservation_and_the_last_search_are_explained() -> None:
     assert "The last search placed 1 members and left out 1; it ended by infeasible." in text
 
 
-def test_a_gang_that_runs_is_said_to_run() -> None:
-    assert explain(a_gang(None)).stdout.startswith("Gang default/bert runs: ")
+def test_nodes_are_shown_with_what_they_lack_and_where_the_gang_would_run() -> None:
+    groups = [
+        NodeGroup(role="worker", nodes=1, names=["n1"], takes=1, lacks={}, reasons=[]),
+        NodeGroup(
+            role="worker", nodes=3, names=["n2", "n3"], takes=0, lacks={"nvidia.com/gpu": 2}, reasons=["Insufficient nvidia.com/gpu"]
+        ),
+    ]
+    outlook = Outlook(
+        kind="reserved",
+        begins=NOW + 60,
+        nodes=[
+            OutlookNode(node="n1", pods=1, gpus=4, requests={"nvidia.com/gpu": 4}, lacks={}),
+            OutlookNode(node="n2", pods=1, gpus=4, requests={"nvidia.com/gpu": 4}, lacks={"nvidia.com/gpu": 2}),
+        ],
+        unplaced=0,
+        waits_for=[AwaitedRow(gang="default/old", ends=NOW + 60, basis="stated", nodes=["n2"])],
+    )
+    lines = [line.rstrip() for line in explain(a_gang(node_groups=groups, outlook=outlook)).stdout.splitlines()]
+    start = lines.index("ROLE     NODES   TAKE     LACK               WHY                           NAMES")
+    assert lines[start + 1 : start + 3] == [
+        "worker   1       1 each   <none>             <none>                        n1",
+        "worker   3       0 each   2 nvidia.com/gpu   Insufficient nvidia.com/gpu   n2, n3, …",
+    ]
+    assert lines[start + 4 : start + 7] == [
+        "WOULD RUN ON   PODS   GPUS   USE    LACKS NOW",
+        "n1             1      4      □□□□   <none>",
+        "n2             1      4      □□✗✗   2 nvidia.com/gpu",
+    ]
+    assert lines[start + 8 : start + 10][1].split()[0::2] == ["default/old", "stated"]
+
+
+def test_advice_has_a_line_of_its_own() -> None:
+    gang = a_gang(advice="Would fit with luck.")
+    gang = gang.model_copy(update={"row": gang.row.model_copy(update={"message": "no GPUs. Would fit with luck."})})
+    lines = explain(gang).stdout.splitlines()
+    assert lines[0].endswith("Insufficient: no GPUs.")
+    assert "Would fit with luck." in lines
+
+
+def test_the_gang_for_which_capacity_is_kept_is_named() -> None:
+    gang = a_gang()
+    gang = gang.model_copy(update={"row": gang.row.model_copy(update={"expected_start": None, "waits_for": "default/wide"})})
+    assert "Capacity that would be enough is kept for default/wide, which is ahead of it in the queue." in explain(gang).stdout
+
+
+def test_the_first_line_says_how_many_members_run_and_where_the_others_are() -> None:
+    members = [MemberRow(pod=f"w-{number}", role="", node=f"n{number}", phase=phase, gpus=0) for number, phase in enumerate(PHASES)]
+    assert explain(a_gang(None, members=members)).stdout.splitlines()[0] == (
+        "Gang default/bert runs: 0 of 2 members run; w-1 is Pending on n1, w-2 is Failed on n2"
+    )
+
+
+def test_the_first_line_says_when_a_gang_was_evicted_and_for_which() -> None:
+    evicted = Decision(
+        namespace="default", name="bert", first_at=NOW, last_at=NOW, times=1, decision="Evict", reason="Preempted", message="2 pods for b"
+    )
+    first = explain(a_gang(history=[evicted])).stdout.splitlines()[0]
+    assert re.match(r"Gang default/bert was evicted at \S+ \(2 pods for b\) and waits, 0 of 2 members", first)
+    bound = evicted.model_copy(update={"decision": "Bind"})
+    assert explain(a_gang(history=[evicted, bound])).stdout.startswith("Gang default/bert waits")
+
+
+def test_a_gang_whose_members_have_all_ended_is_said_to_have_ended() -> None:
+    gang = a_gang(None)
+    row = gang.row.model_copy(update={"members": Members(needed=2, bound=0, running=0, present=0), "message": ""})
+    assert explain(gang.model_copy(update={"row": row})).stdout.startswith("Gang default/bert has ended: none of its members is left")
 
 
 def test_json_has_the_form_of_the_api() -> None:
@@ -101,7 +183,7 @@ def test_a_gang_of_a_snapshot_is_found_by_the_name_in_its_labels_only(tmp_path: 
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n"), *members]}))
     result = CliRunner().invoke(cli, ["explain", name, "--cluster", str(file)], catch_exceptions=False)
     if name == "g":
-        assert result.stdout.startswith("Gang default/g waits, 0 of 2 members have a node. It was not attempted yet")
+        assert result.stdout.startswith("Gang default/g waits, 0 of 2 members have a node. It fits now: 2 of 2 pods placed.")
     else:
         assert (result.exit_code, result.stdout) == (2, "")
         assert "no gang m0 in namespace default" in result.stderr

@@ -16,6 +16,7 @@ from allaboard.model.gang import Gang
 from allaboard.model.limits import MEMBERS
 from allaboard.model.pod import PLAIN, Reading
 from allaboard.planning.planner import Planner
+from allaboard.records.advice import Advised
 from allaboard.whatif.snapshots import Cluster, read_cluster
 from allaboard_sandbox import local_volume, waiting_class
 from tests.unit.cli.plan_command import PAIR, Plan, gpu_node, member, node, nodes_of, pod
@@ -430,7 +431,7 @@ def test_error_names_a_gang_that_exceeds_a_limit(plan: Plan, monkeypatch: pytest
 def test_equal_pods_get_equal_refusals_from_one_search(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     advise, advised = Planner.advice, []
 
-    async def advice(self: Planner, gang: Gang, gangs: Sequence[Gang]) -> str:
+    async def advice(self: Planner, gang: Gang, gangs: Sequence[Gang]) -> Advised:
         advised.append(gang.key.name)
         return await advise(self, gang, gangs)
 

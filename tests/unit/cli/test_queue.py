@@ -57,11 +57,11 @@ def show(tmp_path: Path) -> Callable[..., Result]:
 
 def test_gangs_are_listed_in_the_order_of_attempts_with_their_reasons(show: Callable[..., Result]) -> None:
     first, row, message, other = show().stdout.splitlines()
-    assert first.split() == ["POSITION", "NAMESPACE", "GANG", "PRIORITY", "MEMBERS", "GPUS", "WAITED", "EXPECTED", "REASON"]
-    assert row.split()[:7] == ["1", "default", "big", "0", "0/2", "0", "1h30m"]
+    assert first.split() == ["#", "GANG", "PRIO", "MEMBERS", "GPUS", "WAITED", "START", "REASON"]
+    assert row.split()[:6] == ["1", "default/big", "0", "0/2", "0", "1h30m"]
     assert row.split()[-1] == "Insufficient"
     assert message.strip() == MESSAGE
-    assert other.split() == ["2", "default", "small", "0", "0/2", "0", "0s", "<unknown>", "<none>"]
+    assert other.split() == ["2", "default/small", "0", "0/2", "0", "0s", "<unknown>", "<none>"]
 
 
 def test_wide_output_has_a_line_for_each_gang(show: Callable[..., Result]) -> None:
@@ -106,5 +106,5 @@ def test_without_an_operator_the_objects_of_the_cluster_are_read(tmp_path: Path,
             return await asyncio.to_thread(CliRunner().invoke, cli, words, catch_exceptions=False)
 
     result = asyncio.run(shown())
-    assert result.stdout.splitlines()[1].split()[:3] == ["1", "default", "big"]
+    assert result.stdout.splitlines()[1].split()[:2] == ["1", "default/big"]
     assert "no running operator of Allaboard was found in the cluster" in result.stderr

@@ -9,14 +9,15 @@ from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Pod
 from allaboard.planning.advice import Advisor, blockers
 from allaboard.planning.search_processes import SearchError
-from allaboard.records.record import Advice, GangRecords
+from allaboard.records.advice import Advice, Advised
+from allaboard.records.record import GangRecords
 from allaboard.report.messages import with_advice
 from tests.unit.scheduling.clocks import Clock
 
 A, B = GangKey("ns", "a"), GangKey("ns", "b")
 
 
-class Advised:
+class AdvisedGangs:
     """An advisor; ``asked`` lists the gangs for which it searched, and ``reported`` what it reported."""
 
     def __init__(self, advice: str = "Would fit with luck.") -> None:
@@ -32,12 +33,12 @@ class Advised:
         self.advisor.want(key, message)
         return with_advice(message, advice)
 
-    async def _find(self, key: GangKey) -> str:
+    async def _find(self, key: GangKey) -> Advised:
         self.asked.append(key)
         await asyncio.sleep(0)
         if not self._advice:
             raise RuntimeError("no luck")
-        return self._advice
+        return Advised(self._advice)
 
     async def find_advice(self) -> None:
         """Find the requested advice, as at the end of a cycle."""
@@ -55,7 +56,7 @@ def a_gang(name: str, bound: int, priority: int = 0, kind: str = "PodGroup") -> 
 
 
 async def test_a_refusal_is_reported_at_once_and_its_advice_later() -> None:
-    advised = Advised()
+    advised = AdvisedGangs()
     assert advised.refused(A, "no capacity.") == "no capacity."
     assert advised.asked == []
     await advised.find_advice()
@@ -63,7 +64,7 @@ async def test_a_refusal_is_reported_at_once_and_its_advice_later() -> None:
 
 
 async def test_an_equal_refusal_keeps_its_advice_and_a_different_refusal_gets_new_advice() -> None:
-    advised = Advised()
+    advised = AdvisedGangs()
     advised.refused(A, "no capacity.")
     await advised.find_advice()
     assert advised.refused(A, "no capacity.") == "no capacity. Would fit with luck."
@@ -75,7 +76,7 @@ async def test_an_equal_refusal_keeps_its_advice_and_a_different_refusal_gets_ne
 
 
 async def test_a_gang_that_is_no_longer_refused_gets_no_advice() -> None:
-    advised = Advised()
+    advised = AdvisedGangs()
     advised.refused(A, "no capacity.")
     advised.advisor.forget(A)
     await advised.find_advice()
@@ -83,7 +84,7 @@ async def test_a_gang_that_is_no_longer_refused_gets_no_advice() -> None:
 
 
 async def test_advice_that_can_not_be_found_is_not_searched_for_again() -> None:
-    advised = Advised(advice="")
+    advised = AdvisedGangs(advice="")
     advised.refused(A, "no capacity.")
     advised.refused(B, "no capacity.")
     await advised.find_advice()
@@ -95,10 +96,10 @@ async def test_advice_that_can_not_be_found_is_not_searched_for_again() -> None:
 async def test_a_search_process_that_dies_while_it_finds_advice_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     """When a service manager stops the operator, its SIGTERM ends the search processes, too."""
 
-    async def dies(key: GangKey) -> str:
+    async def dies(key: GangKey) -> Advised:
         raise SearchError("the search process died")
 
-    advised = Advised()
+    advised = AdvisedGangs()
     advised.advisor = Advisor(GangRecords(), dies, lambda *_: None)
     advised.refused(A, "no capacity.")
     await advised.find_advice()
@@ -107,7 +108,7 @@ async def test_a_search_process_that_dies_while_it_finds_advice_is_logged_in_one
 
 
 async def test_an_advisor_that_is_stopped_reports_no_more_advice() -> None:
-    advised = Advised()
+    advised = AdvisedGangs()
     advised.refused(A, "no capacity.")
     advised.advisor.work()
     await advised.advisor.stop()
@@ -120,7 +121,7 @@ def test_blockers_of_low_priority_and_with_few_members_come_first() -> None:
 
 
 async def test_advice_is_dropped_if_its_gang_is_forgotten_during_the_search() -> None:
-    advised = Advised()
+    advised = AdvisedGangs()
     advised.refused(A, "no capacity.")
     advised.advisor.work()
     await asyncio.sleep(0)
@@ -131,7 +132,7 @@ async def test_advice_is_dropped_if_its_gang_is_forgotten_during_the_search() ->
 
 
 async def test_advice_that_can_not_be_reported_affects_no_other_gang() -> None:
-    advised = Advised()
+    advised = AdvisedGangs()
 
     def report(*_: object) -> None:
         raise RuntimeError("no paper")
@@ -143,7 +144,7 @@ async def test_advice_that_can_not_be_reported_affects_no_other_gang() -> None:
 
 
 async def test_known_advice_is_renewed_after_a_while_and_replaced_if_it_differs() -> None:
-    advised, clock = Advised(), Clock(1000.0)
+    advised, clock = AdvisedGangs(), Clock(1000.0)
     advised.advisor = Advisor(advised.records, advised._find, lambda *reported: advised.reported.append(reported), clock)
     advised.refused(A, "no capacity.")
     await advised.find_advice()
@@ -161,12 +162,12 @@ async def test_known_advice_is_renewed_after_a_while_and_replaced_if_it_differs(
 
 
 async def test_renewing_advice_takes_at_most_a_quarter_of_the_time_that_has_passed() -> None:
-    advised, clock = Advised(), Clock(1000.0)
+    advised, clock = AdvisedGangs(), Clock(1000.0)
 
-    async def find(key: GangKey) -> str:
+    async def find(key: GangKey) -> Advised:
         advised.asked.append(key)
         clock.now += 1.0
-        return "Would fit with luck."
+        return Advised("Would fit with luck.")
 
     advised.advisor = Advisor(advised.records, find, lambda *_: None, clock)
     keys = [GangKey("ns", str(number)) for number in range(30)]

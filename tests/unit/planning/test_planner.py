@@ -23,6 +23,7 @@ from allaboard.planning.prepared import prepared
 from allaboard.planning.search_costs import SearchCosts
 from allaboard.planning.search_processes import Searcher
 from allaboard.queueing.search_time import SearchTime
+from allaboard.records.advice import Advised
 from allaboard.records.record import GangRecords
 from allaboard.report.metrics import Metrics
 from tests.unit.placement.clusters import node, pods
@@ -62,7 +63,7 @@ async def test_a_problem_that_takes_long_to_build_is_built_in_the_search_process
 
 async def test_a_gang_whose_problem_takes_long_to_build_gets_no_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "MOST_CELLS", 5)
-    assert await a_planner(RecordedSearcher()).advice(GANG, []) == ""
+    assert await a_planner(RecordedSearcher()).advice(GANG, []) == Advised()
 
 
 @pytest.mark.parametrize(("taken", "expected"), [("a", Reason(Kind.PORTS)), ("", Reason(Kind.TOPOLOGY, "zone"))])

@@ -3,7 +3,10 @@
 import asyncio
 
 from allaboard.model.gang import GangKey
+from allaboard.model.node import Taint
+from allaboard.model.walltime import NEVER
 from allaboard.sight.board import Board
+from tests.unit.placement.clusters import node
 from tests.unit.scheduling.schedulers import World
 
 
@@ -57,6 +60,75 @@ async def test_a_gang_shows_its_roles_members_and_history() -> None:
         assert found.plan is not None
         assert found.plan.placed == 1
         assert await board.gang("default", "none") is None
+
+
+async def test_a_gang_with_a_reservation_shows_where_it_will_run_and_which_gangs_must_end_before() -> None:
+    async with World(cpus=4) as world:
+        board = a_board(world)
+        world.add("old", 3, bound=3, walltime=600.0, started=world.now)
+        key = world.add("wide", 3, created=1.0)
+        await world.run_cycle()
+        found = await board.gang(*key[:2])
+        assert found is not None
+        assert found.outlook is not None
+        assert (found.outlook.kind, found.outlook.begins, found.outlook.unplaced) == ("reserved", found.row.expected_start, 0)
+        assert [(each.node, each.pods, each.requests["cpu"], each.lacks) for each in found.outlook.nodes] == [("n", 3, 3.0, {"cpu": 2.0})]
+        assert [(each.gang, each.ends, each.basis, each.nodes) for each in found.outlook.waits_for] == [
+            ("default/old", world.now + 600.0, "stated", ["n"])
+        ]
+        assert found.row.waits_for == "default/old"
+        hidden = await board.gang(*key[:2], lambda namespace: False)
+        assert hidden is not None
+        assert hidden.outlook is not None
+        assert ([each.gang for each in hidden.outlook.waits_for], hidden.row.waits_for) == ([""], "")
+
+
+async def test_a_gang_that_leaves_capacity_to_another_names_that_gang() -> None:
+    async with World(cpus=5) as world:
+        board = a_board(world)
+        world.add("old", 3, bound=3, walltime=600.0, started=world.now)
+        world.add("wide", 4, created=1.0)
+        key = world.add("small", 1, cpus=2, created=2.0)
+        await world.run_cycle()
+        row = (await board.gangs()).gangs[1]
+        assert (row.name, row.state, row.waits_for) == ("small", "Reserved", "default/wide")
+        found = await board.gang(*key[:2])
+        assert found is not None
+        assert [(each.takes, each.reasons) for each in found.node_groups] == [
+            (0, ["Insufficient cpu", "some of it is reserved for other gangs"])
+        ]
+
+
+async def test_a_gang_without_a_reservation_shows_the_placement_that_lacks_least() -> None:
+    async with World(cpus=4) as world:
+        board = a_board(world)
+        world.add("old", 3, bound=3, walltime=NEVER)
+        key = world.add("wide", 3)
+        await world.run_cycle()
+        await world.run_other_tasks()
+        found = await board.gang(*key[:2])
+        assert found is not None
+        assert found.advice.startswith("Would fit with 2 more cpu (2 on n)")
+        assert found.outlook is not None
+        assert (found.outlook.kind, found.outlook.begins, found.outlook.waits_for) == ("nearest", None, [])
+        assert [(each.node, each.pods, each.requests["cpu"], each.lacks) for each in found.outlook.nodes] == [("n", 3, 3.0, {"cpu": 2.0})]
+
+
+async def test_nodes_are_grouped_by_what_they_lack_for_one_more_member() -> None:
+    async with World(cpus=4) as world:
+        board = a_board(world)
+        for name, cpus in (("half-1", 1), ("half-2", 1), ("tainted", 8)):
+            taints = (Taint("dedicated", "ml", "NoSchedule"),) if name == "tainted" else ()
+            world.view.upsert_node(node(name, {"cpu": cpus * 1000}, taints=taints))
+        key = world.add("g", 3, cpus=2)
+        found = await board.gang(*key[:2])
+        assert found is not None
+        assert [(each.nodes, each.names, each.takes, each.lacks) for each in found.node_groups] == [
+            (1, ["n"], 2, {}),
+            (2, ["half-1", "half-2"], 0, {"cpu": 1.0}),
+            (1, [], 0, {}),
+        ]
+        assert found.node_groups[2].reasons == ["node(s) had untolerated taint {dedicated: ml}"]
 
 
 async def test_a_node_shows_what_each_gang_uses_of_it() -> None:

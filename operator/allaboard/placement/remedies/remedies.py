@@ -7,7 +7,7 @@ For a gang of one role, the amount is computed exactly. For other gangs, the sol
 tolerance (a millionth of what one node has). In both cases, counting in integers proves that the named amount suffices.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -46,7 +46,8 @@ class More:
 
     ``amount``: total, in the units of ``model.requests``. ``where``: (node, amount) of each node that needs more. ``pod``: uid of a pod
     that needs the amount. ``is_least``: no smaller amount of this resource suffices. ``domain``: the domain that roles would share, as
-    ``label=value``; empty if no roles must share a domain.
+    ``label=value``; empty if no roles must share a domain. ``placement``: where the gang would then be placed, as (node, uid of a pod,
+    number of pods of its role).
     """
 
     resource: str
@@ -55,6 +56,7 @@ class More:
     pod: str
     is_least: bool
     domain: str = ""
+    placement: tuple[tuple[str, str, int], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,11 @@ def _more_for(emptied: EmptiedProblem, counts: Integers, column: int, *, is_leas
     rows = np.flatnonzero(added)
     needing = int(np.argmax((counts[:, rows] * problem.demand[:, column, None]).sum(axis=1)))
     where = tuple((problem.nodes[row], int(added[row])) for row in rows.tolist())
-    return More(problem.columns[column], int(added.sum()), where, problem.roles[needing].pods[0], is_least, emptied.where)
+    role, node = np.nonzero(counts)
+    placement = tuple(
+        (problem.nodes[row], problem.roles[of].pods[0], int(counts[of, row])) for of, row in zip(role.tolist(), node.tolist(), strict=True)
+    )
+    return More(problem.columns[column], int(added.sum()), where, problem.roles[needing].pods[0], is_least, emptied.where, placement)
 
 
 def _more_nodes(emptied: EmptiedProblem) -> MoreNodes | None:
