@@ -226,6 +226,26 @@ def explain(**stated: Any) -> None:
     _call("explain", **stated)
 
 
+@click.command(
+    short_help="Show the departure board in a browser: nodes, gangs that wait, and why.",
+    epilog="""\b
+The board of a cluster's operator, through a port-forward:
+  allaboard ui
+The board of a snapshot:
+  allaboard ui --cluster cluster.json""",
+)
+@_board
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="P", help="Port on this machine [any free one].")
+@click.option("--open/--no-open", "is_opened", default=True, help="Open a browser, if a terminal is attached [--open].")
+def ui(**stated: Any) -> None:
+    """Show the departure board in a browser: the nodes and who uses them, the gangs that wait, and why.
+
+    The page is served on 127.0.0.1 until interrupted, and its address is printed. The running operator is asked through a port-forward;
+    without one, the objects of the cluster are read once.
+    """
+    _call("ui", **stated)
+
+
 @click.command(short_help="Show the last decisions about gangs: placed, refused, evicted, and for which gang.")
 @click.argument("gang", required=False)
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the gangs.")
@@ -386,6 +406,7 @@ In another terminal, after running the line that the first one prints:
     is_flag=True,
     help="Also run the scheduler in this process, with the settings of the environment. Its log goes to stderr.",
 )
+@click.option("--ui", "is_shown", is_flag=True, help="Also run the scheduler, and serve the departure board; its address goes to stderr.")
 @click.option(
     "--gang-scheduler-name", default="", metavar="NAME", help="Create PodGroups for TFJobs, as training-operator does with this flag."
 )
@@ -400,7 +421,7 @@ def sandbox(**stated: Any) -> None:
 
 
 @click.command(short_help="Show how example jobs are scheduled, on a sandbox cluster.")
-@click.option("--keep", is_flag=True, help="Keep the sandbox and the scheduler running afterwards, for kubectl, until interrupted.")
+@click.option("--keep", is_flag=True, help="Keep the sandbox, the scheduler and the departure board running afterwards, until interrupted.")
 @click.option("--story", "names", multiple=True, type=click.Choice(STORIES), help="Play only this story (repeatable).")
 @click.option("--pace", type=FiniteRange(0.0, 60.0), help="Pause after each story, in seconds [1 on a terminal, else 0].")
 @click.option("--picture", metavar="FILE", type=click.Path(dir_okay=False, writable=True), help="Save the last screen as an SVG picture.")

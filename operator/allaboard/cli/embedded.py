@@ -3,16 +3,19 @@
 import asyncio
 import os
 import signal
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import kopf
 
 from allaboard.app import App
 from allaboard.cli.operating import Operating
 from allaboard.handlers import IS_EMBEDDED
+from allaboard.settings.options import Settings
 
 
 class OperatorEndedError(RuntimeError):
@@ -21,6 +24,17 @@ class OperatorEndedError(RuntimeError):
 
 class OperatorStoppedError(OperatorEndedError):
     """A signal ended the operator."""
+
+
+def page_settings() -> dict[str, Any]:
+    """Return settings with which the operator serves the departure board: on the usual port, or on a free one if that is in use."""
+    usual: int = Settings.model_fields["api_port"].default
+    for port in (usual, 0):
+        with suppress(OSError), socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return {"ui": True, "api_port": probe.getsockname()[1]}
+    return {}
 
 
 @asynccontextmanager

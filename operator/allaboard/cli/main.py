@@ -61,6 +61,7 @@ for _command in (
     commands.explain,
     commands.top,
     commands.history,
+    commands.ui,
     commands.gpus,
     commands.config,
     commands.simulate,

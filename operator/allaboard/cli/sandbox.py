@@ -28,9 +28,11 @@ def sandbox(
     port: int,
     kubeconfig_out: Path | None,
     is_scheduled: bool,
+    is_shown: bool,
     gang_scheduler_name: str,
 ) -> None:
     """Serve a sandbox cluster until interrupted. Raises ``BadInputError``."""
+    is_scheduled = is_scheduled or is_shown
     if is_scheduled:
         try:
             start_logging(load_settings())
@@ -46,10 +48,10 @@ def sandbox(
         raise click.ClickException(str(error)) from error
     except ApiError as error:
         raise click.UsageError(error.message) from error
-    asyncio.run(_serve(cluster, port, kubeconfig_out, is_scheduled=is_scheduled))
+    asyncio.run(_serve(cluster, port, kubeconfig_out, is_scheduled=is_scheduled, is_shown=is_shown))
 
 
-async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None, *, is_scheduled: bool) -> None:
+async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None, *, is_scheduled: bool, is_shown: bool) -> None:
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in endings():
@@ -70,18 +72,21 @@ async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None, *, is
 
         try:
             await _start(cluster, port, kubeconfig_out)
-            await (_scheduled(kubeconfig, stay) if is_scheduled else stay())
+            await (_scheduled(kubeconfig, stay, is_shown=is_shown) if is_scheduled else stay())
         finally:
             await cluster.stop()
 
 
-async def _scheduled(kubeconfig: Path, stay: Callable[[], Awaitable[None]]) -> None:
+async def _scheduled(kubeconfig: Path, stay: Callable[[], Awaitable[None]], *, is_shown: bool) -> None:
     """Run ``stay`` while the operator runs in this process. An interrupt, which Kopf handles, ends both."""
     # Imported here: it takes a second, which a sandbox without a scheduler can save.
-    from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator
+    from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator, page_settings
 
+    page = page_settings() if is_shown else {}
     try:
-        async with operator(kubeconfig):
+        async with operator(kubeconfig, **page):
+            if page:
+                click.echo(f"The departure board: http://127.0.0.1:{page['api_port']}/", err=True)
             await stay()
     except OperatorStoppedError:
         return

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 from pydantic.alias_generators import to_camel
@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from allaboard import __version__
 from allaboard.runtime.slices import Slices
 from allaboard.sight.access import Access, RefusedError, Rights
-from allaboard.sight.board import Board
+from allaboard.sight.board import Allows
 from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Status, Value
 
 _BASE = "/api/v1"
@@ -40,11 +40,40 @@ class Route:
     shows_gangs: bool = True
 
 
+class Shown(Protocol):
+    """A board that the API shows. Each list leaves out, and counts, the gangs of namespaces that the caller may not read."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows with each change."""
+
+    def namespaces(self) -> Sequence[str]:
+        """Return the namespaces in which there are gangs."""
+
+    def status(self) -> Status:
+        """Return the state of the replica."""
+
+    async def queue(self, allows: Allows) -> Queue:
+        """Return the gangs that wait."""
+
+    async def gangs(self, allows: Allows) -> Gangs:
+        """Return all gangs."""
+
+    async def gang(self, namespace: str, name: str, allows: Allows) -> Gang | None:
+        """Return a gang; None if there is none."""
+
+    async def nodes(self, allows: Allows) -> Nodes:
+        """Return all nodes."""
+
+    async def decisions(self, allows: Allows) -> Decisions:
+        """Return the last decisions."""
+
+
 class Api:
     """The read-only API of ``board``."""
 
     def __init__(
-        self, board: Board, access: Access, *, pause: float = _PAUSE_SECONDS, beat: float = _BEAT_SECONDS, most_streams: int = _MOST_STREAMS
+        self, board: Shown, access: Access, *, pause: float = _PAUSE_SECONDS, beat: float = _BEAT_SECONDS, most_streams: int = _MOST_STREAMS
     ) -> None:
         self._board, self._access = board, access
         self._pause, self._beat, self._most_streams = pause, beat, most_streams
@@ -60,7 +89,7 @@ class Api:
 
     def application(self) -> web.Application:
         """Return the web application."""
-        app = web.Application(middlewares=[_answer_refusals])
+        app = web.Application(middlewares=[answer_refusals])
         for route in self.routes:
             app.router.add_get(f"{_BASE}{route.path}", self._handler(route))
         app.router.add_get(f"{_BASE}/events", self._events)
@@ -186,7 +215,7 @@ def _response(text: str, status: int = 200) -> web.Response:
 
 
 @web.middleware
-async def _answer_refusals(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
+async def answer_refusals(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
     """Answer a refused request with the reason as JSON."""
     try:
         return await handler(request)

@@ -1,6 +1,6 @@
 """Shows gangs, the queue and nodes of a cluster as the operator would, from its objects alone: without the operator's memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,8 @@ from allaboard.records.record import GangRecords
 from allaboard.records.report_state import GangStatus
 from allaboard.report.messages import with_advice
 from allaboard.settings.options import Settings
-from allaboard.sight.board import Board
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue
+from allaboard.sight.board import Allows, Board, anywhere
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Status
 from allaboard.whatif.applied import applied
 from allaboard.whatif.forecast import Decision, Forecast
 from allaboard.whatif.manifests import Manifests
@@ -57,25 +57,38 @@ class StoredBoard:
         board = Board(registry, records, Ledger(view.running, ranks.place, now), view, settings.levels, now)
         return cls(cluster, settings, board)
 
-    async def queue(self) -> Queue:
+    @property
+    def version(self) -> int:
+        """A number that stays the same, since the objects do."""
+        return 0
+
+    def namespaces(self) -> Sequence[str]:
+        """Return the namespaces in which there are gangs, in order."""
+        return self.board.namespaces()
+
+    def status(self) -> Status:
+        """Return the state of an operator with these objects."""
+        return self.board.status()
+
+    async def queue(self, allows: Allows = anywhere) -> Queue:
         """Return the gangs that wait."""
-        return await self.board.queue()
+        return await self.board.queue(allows)
 
-    async def gangs(self) -> Gangs:
+    async def gangs(self, allows: Allows = anywhere) -> Gangs:
         """Return all gangs."""
-        return await self.board.gangs()
+        return await self.board.gangs(allows)
 
-    async def nodes(self) -> Nodes:
+    async def nodes(self, allows: Allows = anywhere) -> Nodes:
         """Return all nodes."""
-        return await self.board.nodes()
+        return await self.board.nodes(allows)
 
-    async def decisions(self) -> Decisions:
+    async def decisions(self, allows: Allows = anywhere) -> Decisions:
         """Return no decisions."""
-        return await self.board.decisions()
+        return await self.board.decisions(allows)
 
-    async def gang(self, namespace: str, name: str) -> Gang | None:
+    async def gang(self, namespace: str, name: str, allows: Allows = anywhere) -> Gang | None:
         """Return a gang; None if there is none. If it waits, a search says why, and what would help."""
-        found = await self.board.gang(namespace, name)
+        found = await self.board.gang(namespace, name, allows)
         if found is None or found.row.position is None:
             return found
         key = GangKey(namespace, name, found.row.kind)
@@ -91,7 +104,7 @@ class StoredBoard:
         text, nearest = advised or ("", None)
         record.advice = Advice(text=text, nearest=nearest)
         record.report.opinion = GangStatus(decision.reason or Code.INSUFFICIENT, with_advice(decision.message, text))
-        return await self.board.gang(namespace, name)
+        return await self.board.gang(namespace, name, allows)
 
     async def _foreseen(self, key: GangKey) -> tuple[Decision | None, Forecast]:
         """Return what the scheduler would decide about a gang if all gangs that wait were due now."""

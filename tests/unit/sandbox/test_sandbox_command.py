@@ -55,9 +55,13 @@ async def test_command_prints_the_path_of_its_kubeconfig_and_removes_it_when_int
     assert not is_there(kubeconfig)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["signal-that-kopf-handles", "signal-that-kopf-does-not-handle"])
-async def test_command_with_a_scheduler_runs_pods_and_an_interrupt_ends_both_processes(number: signal.Signals) -> None:
-    process = await start("--nodes", "1", "--run")
+@pytest.mark.parametrize(
+    ("number", "flag"),
+    [(signal.SIGINT, "--run"), (signal.SIGHUP, "--ui")],
+    ids=["signal-that-kopf-handles", "signal-that-kopf-does-not-handle"],
+)
+async def test_command_with_a_scheduler_runs_pods_and_an_interrupt_ends_both_processes(number: signal.Signals, flag: str) -> None:
+    process = await start("--nodes", "1", flag)
     assert process.stdout is not None
     async with asyncio.timeout(SECONDS):
         line = (await process.stdout.readline()).decode()
@@ -73,6 +77,7 @@ async def test_command_with_a_scheduler_runs_pods_and_an_interrupt_ends_both_pro
         rest, log = await process.communicate()
     assert (process.returncode, rest) == (0, b"")
     assert b"gang=default/p outcome=bound" in log
+    assert (b"The departure board: http://127.0.0.1:" in log) == (flag == "--ui")
     assert b"Traceback" not in log
     assert not is_there(kubeconfig)
 

@@ -1,0 +1,67 @@
+"""Tests that ``allaboard ui`` serves the page with the data of an operator, or of a snapshot, to this machine only."""
+
+import json
+from pathlib import Path
+
+import aiohttp
+from click.testing import CliRunner
+
+from allaboard.cli.boards import Wanted, open_board
+from allaboard.cli.main import cli
+from allaboard.cli.ui import served
+from allaboard.sight.values import Gang, Queue
+from tests.unit.cli.apis import an_api
+from tests.unit.cli.plan_command import gpu_node, member
+
+
+async def answer(url: str, path: str, **headers: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"{url}{path}", headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def test_a_snapshot_is_shown_with_the_page(tmp_path: Path) -> None:
+    members = [member(f"m{number}") for number in range(2)]
+    for each in members:
+        each["metadata"] |= {"namespace": "default", "uid": each["metadata"]["name"]}
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n"), *members]}))
+    async with open_board(Wanted(snapshots=[str(file)]), []) as board, served(board) as url:
+        status, page = await answer(url, "")
+        assert (status, '<script type="module"' in page) == (200, True)
+        assert [row.name for row in Queue.model_validate_json((await answer(url, "api/v1/queue"))[1]).gangs] == ["g"]
+        gang = Gang.model_validate_json((await answer(url, "api/v1/gangs/default/g"))[1])
+        assert gang.row.message.startswith("It fits now")
+        assert (await answer(url, "api/v1/gangs/default/none"))[0] == 404
+        assert (await answer(url, "api/v1/queue", Host="example.com"))[0] == 403
+
+
+async def test_requests_are_passed_on_to_the_operator() -> None:
+    queue = Queue(at=0.0, gangs=[], hidden=3).model_dump_json(by_alias=True)
+    with an_api({"queue": queue, "gangs/a/b c": '{"status": 404, "message": "none"}'}) as operator:
+        async with open_board(Wanted(api=operator), []) as board, served(board) as url:
+            assert await answer(url, "api/v1/queue") == (200, queue)
+            assert (await answer(url, "api/v1/gangs/a/b%20c"))[1].startswith('{"status": 404')
+            assert (await answer(url, "api/v1/queue", Host="example.com"))[0] == 403
+            assert (await answer(url, ""))[0] == 200
+
+
+async def test_an_operator_that_is_gone_is_reported_to_the_page() -> None:
+    async with open_board(Wanted(api="http://127.0.0.1:1"), []) as board, served(board) as url:
+        status, text = await answer(url, "api/v1/queue")
+        assert status == 502
+        assert "the operator can't be asked" in json.loads(text)["message"]
+
+
+def test_a_port_in_use_is_an_error_in_one_line() -> None:
+    with an_api({}) as operator:
+        port = operator.rpartition(":")[2]
+        result = CliRunner().invoke(cli, ["ui", "--api", operator, "--port", port])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"Error: can't listen on port {port}: Address already in use; --port names another\n"
+
+
+def test_an_unreadable_snapshot_is_an_error_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{")
+    result = CliRunner().invoke(cli, ["ui", "--cluster", str(tmp_path / "x.json")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: ")
