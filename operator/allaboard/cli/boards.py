@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from pydantic import ValidationError
+
 from allaboard.cli.installed import OF_OPERATORS, find_settings
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.lists import listed
@@ -14,11 +16,12 @@ from allaboard.kube.port_forward import forwarded
 from allaboard.model.errors import MalformedError
 from allaboard.model.raw_fields import mapping, text
 from allaboard.settings.options import Settings, load_settings
+from allaboard.sight.recorded import RecordedBoard
 from allaboard.sight.remote import RemoteBoard, UnreadableError
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Snapshot
 from allaboard.whatif.board import StoredBoard
 from allaboard.whatif.live import read_live_cluster
-from allaboard.whatif.snapshots import read_cluster
+from allaboard.whatif.snapshots import Cluster, read_cluster
 
 _PORT: int = Settings.model_fields["api_port"].default
 
@@ -64,7 +67,8 @@ async def open_board(wanted: Wanted, notes: list[str]) -> AsyncIterator[Shows]:
     url = wanted.api or os.environ.get("ALLABOARD_API", "")
     if wanted.snapshots:
         settings = load_settings({})
-        yield StoredBoard.of(read_cluster(wanted.snapshots, settings.reading), settings)
+        cluster = read_cluster(wanted.snapshots, settings.reading)
+        yield _recorded(cluster, notes) or StoredBoard.of(cluster, settings)
     elif url:
         async with RemoteBoard.open(url, os.environ.get("ALLABOARD_TOKEN", "")) as remote:
             yield remote
@@ -76,19 +80,41 @@ async def open_board(wanted: Wanted, notes: list[str]) -> AsyncIterator[Shows]:
 async def _of_the_cluster(stack: AsyncExitStack, kubeconfig: str, notes: list[str]) -> Shows:
     """Return the board of the operator that leads, else that of the cluster's objects."""
     server = await stack.enter_async_context(ApiServer.connect(kubeconfig=kubeconfig))
-    why = "no running operator of Allaboard was found in the cluster"
     try:
-        for namespace, pod in await _operators(server):
-            port = await stack.enter_async_context(forwarded(server, namespace, pod, _PORT))
-            remote = await stack.enter_async_context(RemoteBoard.open(f"http://127.0.0.1:{port}"))
-            if (await remote.status()).leads:
-                return remote
-            why = "no replica of the operator leads"
+        remote, why = await open_operator(stack, server)
+        if remote is not None:
+            return remote
     except (ApiError, UnreadableError) as error:
         why = f"the operator can't be asked: {error}"
     notes.append(f"{why}; shown is what the objects of the cluster say, without reservations and decisions")
     settings = await find_settings(kubeconfig, {}, notes)
     return StoredBoard.of(await read_live_cluster(notes, settings.reading), settings)
+
+
+def _recorded(cluster: Cluster, notes: list[str]) -> RecordedBoard | None:
+    """Return the board that a snapshot holds; None if it holds none of this version."""
+    if cluster.board is None:
+        return None
+    try:
+        return RecordedBoard(Snapshot.model_validate(cluster.board))
+    except ValidationError:
+        notes.append("the operator's state in the snapshot is of another version; shown is what the objects say")
+        return None
+
+
+async def open_operator(stack: AsyncExitStack, server: ApiServer) -> tuple[RemoteBoard | None, str]:
+    """Return the board of the operator that leads, through a port-forward, until ``stack`` is closed; or None, and why.
+
+    Raises ``ApiError`` and ``UnreadableError``.
+    """
+    why = "no running operator of Allaboard was found in the cluster"
+    for namespace, pod in await _operators(server):
+        port = await stack.enter_async_context(forwarded(server, namespace, pod, _PORT))
+        remote = await stack.enter_async_context(RemoteBoard.open(f"http://127.0.0.1:{port}"))
+        if (await remote.status()).leads:
+            return remote, ""
+        why = "no replica of the operator leads"
+    return None, why
 
 
 async def _operators(server: ApiServer) -> Sequence[tuple[str, str]]:

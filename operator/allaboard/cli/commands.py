@@ -134,7 +134,7 @@ def run(**stated: Any) -> None:
     "snapshots",
     multiple=True,
     metavar="SNAPSHOT...",
-    help="Files from `kubectl get nodes,pods -A -o json`, instead of the live cluster.",
+    help="Files from `allaboard snapshot` or `kubectl get nodes,pods -A -o json`, instead of the live cluster.",
 )
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of objects without one.")
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table", help="Format of the output [table].")
@@ -184,7 +184,7 @@ def plan(**stated: Any) -> None:
 Which gang waits, for how long, and why:
   allaboard queue -n team-a
 The same of a snapshot:
-  kubectl get nodes,pods,podgroups -A -o json > cluster.json
+  allaboard snapshot cluster.json
   allaboard queue --cluster cluster.json""",
 )
 @click.option("-n", "--namespace", help="Show gangs of this namespace only [all]. The positions stay those among all gangs.")
@@ -244,6 +244,26 @@ def ui(**stated: Any) -> None:
     without one, the objects of the cluster are read once.
     """
     _call("ui", **stated)
+
+
+@click.command(
+    short_help="Write the cluster and the operator's state into a file, for other commands and for reports of problems.",
+    epilog="""\b
+Look at a cluster later, or elsewhere:
+  allaboard snapshot cluster.json
+  allaboard explain bert --cluster cluster.json
+  allaboard plan -f job.yaml --cluster cluster.json""",
+)
+@click.argument("output", metavar="FILE", default="-")
+@click.option("--anonymize", "is_anonymous", is_flag=True, help="Replace all names, and leave out the operator's messages and decisions.")
+@_KUBECONFIG
+def snapshot(**stated: Any) -> None:
+    """Write the cluster and the operator's state into FILE, or to stdout, as JSON.
+
+    FILE can be given as --cluster to `plan`, `queue`, `explain`, `top` and `ui`. It has nodes, pods, PodGroups and other objects that a
+    plan reads, without what containers run: no commands, no environment. Secrets and ConfigMaps are never read.
+    """
+    _call("snapshot", **stated)
 
 
 @click.command(short_help="Show the last decisions about gangs: placed, refused, evicted, and for which gang.")

@@ -62,6 +62,7 @@ for _command in (
     commands.top,
     commands.history,
     commands.ui,
+    commands.snapshot,
     commands.gpus,
     commands.config,
     commands.simulate,

@@ -19,6 +19,7 @@ from allaboard.settings.options import SettingsError
 from allaboard.sight.access import ByHost, RefusedError
 from allaboard.sight.api import Api, answer_refusals
 from allaboard.sight.pages import add_pages
+from allaboard.sight.recorded import RecordedBoard
 from allaboard.sight.remote import RemoteBoard, UnreadableError
 from allaboard.whatif.board import StoredBoard
 from allaboard.whatif.documents import ManifestError
@@ -56,7 +57,7 @@ async def served(board: Shows, port: int = 0) -> AsyncIterator[str]:
     """
     if isinstance(board, RemoteBoard):
         app = _passing_on(board)
-    elif isinstance(board, StoredBoard):
+    elif isinstance(board, StoredBoard | RecordedBoard):
         app = Api(board, ByHost()).application()
     else:
         raise TypeError(f"no page shows a {type(board).__name__}")

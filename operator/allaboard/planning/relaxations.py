@@ -14,7 +14,7 @@ from allaboard.model.reasons import Kind, Reason
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters
 from allaboard.placement.problem.problem import Candidate
-from allaboard.placement.remedies.causes import Repaired
+from allaboard.placement.remedies.causes import TEMPORARY, Repaired
 from allaboard.report.messages import selector_text
 
 _MOST_TAINTS = 3  # The most taints that are left out, one at a time.
@@ -60,14 +60,19 @@ def relaxations(gang: Gang, snapshot: Snapshot, filters: NodeFilters, repaired: 
     taints = Counter[Reason]()
     for found in usable.values():
         for reason, nodes in found.reasons:
-            if reason.kind is Kind.TAINT:
+            if reason.kind is Kind.TAINT and not reason.subject.startswith(TEMPORARY):
                 taints[reason] += nodes
     for reason, _ in taints.most_common(_MOST_TAINTS):
         toleration = Toleration(reason.subject, "Exists") if not reason.value else Toleration(reason.subject, "Equal", reason.value)
         tolerant = without(lambda spec, added=toleration: replace(spec, tolerations=(*spec.tolerations, added)))  # type: ignore[misc]
         if admits_more(tolerant, snapshot):
             yield Relaxation(reason, tolerant, snapshot, filters)
-    if any(reason.kind in (Kind.UNSCHEDULABLE, Kind.NOT_READY) for found in usable.values() for reason, _ in found.reasons):
+    if any(_is_of_state(reason) for found in usable.values() for reason, _ in found.reasons):
         # Filters cache the results for one tuple of nodes, so the repaired nodes have filters of their own.
         changed = replace(snapshot, nodes=repaired.of(snapshot.nodes))
         yield Relaxation(Reason(Kind.UNSCHEDULABLE), gang.candidates, changed, repaired.filters)
+
+
+def _is_of_state(reason: Reason) -> bool:
+    """Return whether a node refuses pods for its present state, and not for what it is meant for."""
+    return reason.kind in (Kind.UNSCHEDULABLE, Kind.NOT_READY) or (reason.kind is Kind.TAINT and reason.subject.startswith(TEMPORARY))

@@ -18,7 +18,7 @@ from allaboard import __version__
 from allaboard.runtime.slices import Slices
 from allaboard.sight.access import Access, RefusedError, Rights
 from allaboard.sight.board import Allows
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Status, Value
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Value
 
 _BASE = "/api/v1"
 _MOST_STREAMS = 64
@@ -68,6 +68,9 @@ class Shown(Protocol):
     async def decisions(self, allows: Allows) -> Decisions:
         """Return the last decisions."""
 
+    async def snapshot(self, allows: Allows) -> Snapshot:
+        """Return all gangs, nodes and decisions."""
+
 
 class Api:
     """The read-only API of ``board``."""
@@ -85,6 +88,7 @@ class Api:
             Route("/gangs/{namespace}/{name}", "All that is known of one gang", Gang, self._gang),
             Route("/nodes", "All nodes, and which gangs use them", Nodes, self._nodes),
             Route("/decisions", "The last decisions about all gangs", Decisions, self._decisions),
+            Route("/snapshot", "The state of the scheduler in one answer", Snapshot, self._snapshot),
         )
 
     def application(self) -> web.Application:
@@ -128,6 +132,11 @@ class Api:
 
     async def _decisions(self, request: web.Request, rights: Rights) -> Decisions:
         return await self._board.decisions(rights.allows)
+
+    async def _snapshot(self, request: web.Request, rights: Rights) -> Snapshot:
+        if not rights.nodes:
+            raise RefusedError(403, "you may not list nodes")
+        return await self._board.snapshot(rights.allows)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send the event ``changed`` (server-sent events) at first, and whenever gangs, pods or nodes have changed."""

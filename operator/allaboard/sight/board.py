@@ -46,6 +46,7 @@ from allaboard.sight.values import (
     ReservationRow,
     RoleRow,
     Share,
+    Snapshot,
     Status,
 )
 
@@ -110,11 +111,32 @@ class Board:
         """
         positions = await self._waiting()
         gang = self.registry.gang(GangKey(namespace, name)) or self.registry.gang(GangKey(namespace, name, "Pod"))
-        if gang is None:
-            return None
+        return None if gang is None else await self._described(gang, positions.get(gang.key), allows)
+
+    async def snapshot(self, allows: Allows = anywhere) -> Snapshot:
+        """Return all gangs, nodes and decisions."""
+        positions, keys = await self._waiting(), sorted(self.registry.known())
+        slices, gangs = Slices(), list[Gang]()
+        for key in keys:
+            await slices.give_way()
+            if allows(key.namespace) and (gang := self.registry.gang(key)) is not None:
+                gangs.append(await self._described(gang, positions.get(key), allows))
+        nodes, decisions = await self.nodes(allows), await self.decisions(allows)
+        return Snapshot(
+            at=self.now(),
+            status=self.status(),
+            gangs=gangs,
+            hidden=sum(not allows(key.namespace) for key in keys),
+            grouped_by=nodes.grouped_by,
+            nodes=nodes.nodes,
+            decisions=decisions.decisions,
+        )
+
+    async def _described(self, gang: GangState, position: int | None, allows: Allows) -> Gang:
+        """Return all that is known of a gang."""
         key = gang.key
         record, reservation = self.records.find(key), self.ledger.find(key)
-        row = self._row(gang, positions.get(key), allows)
+        row = self._row(gang, position, allows)
         await asyncio.sleep(0)
         outlook, groups = self._prospects(gang, row, allows) if row.position is not None else (None, [])
         return Gang(

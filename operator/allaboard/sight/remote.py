@@ -9,7 +9,7 @@ from urllib.parse import quote
 import aiohttp
 from pydantic import ValidationError
 
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Status, Value
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Value
 
 _Value = TypeVar("_Value", bound=Value)
 
@@ -67,6 +67,10 @@ class RemoteBoard:
     async def decisions(self) -> Decisions:
         """Return the last decisions."""
         return await self._get("decisions", Decisions)
+
+    async def snapshot(self) -> Snapshot:
+        """Return all gangs, nodes and decisions."""
+        return await self._get("snapshot", Snapshot)
 
     async def _get(self, path: str, model: type[_Value]) -> _Value:
         url = f"{self.url}/api/v1/{path}"

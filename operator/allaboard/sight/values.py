@@ -293,6 +293,22 @@ class Decisions(Value):
     """Decisions about gangs of namespaces that the caller may not read, which are left out."""
 
 
+class Snapshot(Value):
+    """The state of the scheduler in one answer: all gangs, nodes and decisions."""
+
+    at: float
+    status: Status
+    gangs: Sequence[Gang]
+    """All gangs, in the order of namespace and name."""
+    hidden: int
+    """Gangs of namespaces that the caller may not read, which are left out."""
+    grouped_by: str
+    """The label by which nodes are grouped; empty if no node has one of the labels of racks."""
+    nodes: Sequence[NodeRow]
+    decisions: Sequence[Decision]
+    """The last decisions about all gangs, the oldest first."""
+
+
 class Problem(Value):
     """Why a request was refused."""
 

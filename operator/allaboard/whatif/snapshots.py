@@ -26,6 +26,9 @@ from allaboard.whatif.schemas import CUSTOM_RESOURCE_DEFINITION
 from allaboard.whatif.storage import Storage
 from allaboard.whatif.workloads import JOB
 
+BOARD = "allaboard.dev", "Board"
+"""The API group and the kind of the operator's state in a snapshot; no cluster has objects of this kind."""
+
 
 @dataclass(slots=True)
 class Cluster:
@@ -37,6 +40,7 @@ class Cluster:
     ``has_all_definitions`` the cluster has no other CustomResourceDefinitions. ``namespaces`` are all namespaces; None if not known.
     ``jobs`` are batch Jobs, by ``namespace/name``, and ``owners`` other objects that state walltimes. ``cards`` are the metrics of GPUs.
     ``storage`` are claims, volumes and storage classes, and ``namespace_labels`` the labels of namespaces by name.
+    ``board`` is the state of the operator, if a snapshot has it.
     ``read_at`` is the time at which the cluster was read, in seconds since the epoch; None if it isn't known, as for files.
     """
 
@@ -59,6 +63,7 @@ class Cluster:
     storage: Storage = field(default_factory=Storage)
     namespace_labels: dict[str, Mapping[str, str]] = field(default_factory=dict)
     read_at: float | None = None
+    board: RawObject | None = None
 
     @property
     def learners(self) -> Mapping[tuple[str, str], Callable[[RawObject], None]]:
@@ -71,6 +76,7 @@ class Cluster:
             RUNTIME_CLASS: self.runtimes.learn,
             ("", "Namespace"): self.learn_namespace,
             CUSTOM_RESOURCE_DEFINITION: self.definitions.append,
+            BOARD: self.learn_board,
             **{kind: partial(self.storage.learn, *kind) for kind in STORED_KINDS},
         }
 
@@ -105,6 +111,10 @@ class Cluster:
         """Add the labels of a Namespace. Raises ``MalformedError``."""
         name = text(mapping(raw, "metadata"), "name", path="metadata.")
         self.namespace_labels[name] = {NAME_LABEL: name, **namespace_labels_from(dict(raw))}
+
+    def learn_board(self, raw: RawObject) -> None:
+        """Add the state of the operator."""
+        self.board = raw
 
     def learn_job(self, raw: RawObject) -> None:
         """Add a batch Job. Raises ``MalformedError``."""

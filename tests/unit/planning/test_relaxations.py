@@ -12,6 +12,7 @@ from tests.unit.placement.clusters import node
 from tests.unit.scheduling.schedulers import World
 
 CPU = {"cpu": 2000}
+PRESSURE = Taint("node.kubernetes.io/disk-pressure", "", "NoSchedule")
 DEDICATED = Taint("dedicated", "ml", "NoSchedule")
 
 
@@ -35,6 +36,7 @@ async def advice(nodes: Sequence[Node], size: int = 2, **spec: object) -> str:
         ({}, {"affinity": ()}, "Would fit without its node selector or affinity."),
         ({"is_unschedulable": True}, {}, "Would fit if all nodes were ready and none was cordoned."),
         ({"is_ready": False}, {}, "Would fit if all nodes were ready and none was cordoned."),
+        ({"taints": (PRESSURE,)}, {}, "Would fit if all nodes were ready and none was cordoned."),
         ({"taints": (DEDICATED,)}, {"tolerations": (Toleration("dedicated", "Exists"),), "node_selector": (("pool", "a"),)}, "(pool=a)."),
     ],
 )

@@ -37,7 +37,7 @@ async def client_of(world: World, access: Access) -> AsyncIterator[TestClient[An
         yield client
 
 
-@pytest.mark.parametrize("path", ["queue", "gangs", "gangs/default/g", "nodes", "decisions"])
+@pytest.mark.parametrize("path", ["queue", "gangs", "gangs/default/g", "nodes", "decisions", "snapshot"])
 async def test_every_answer_has_the_form_that_the_openapi_document_states(path: str) -> None:
     async with World(cpus=3) as world, client_of(world, Granted()) as client:
         world.add("g", 2)
@@ -105,6 +105,10 @@ async def test_a_caller_with_rights_to_nodes_only_gets_no_name_of_a_gang() -> No
         assert '"pods":2' in text
         assert "secret" not in text
         assert "default" not in text
+        snapshot = await (await client.get("/api/v1/snapshot")).text()
+        assert '"hidden":1' in snapshot
+        assert "secret" not in snapshot
+        assert "default" not in snapshot
 
 
 @pytest.mark.parametrize(("host", "status"), [("127.0.0.1:8082", 200), ("localhost", 200), ("[::1]:80", 200), ("evil.example:8082", 403)])

@@ -33,8 +33,10 @@ from allaboard.placement.rules.devices import GPU, counts_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, refusal_to_share
 from allaboard.placement.rules.members import NO_RULES, Rules
 
-_TEMPORARY = "node.kubernetes.io/"  # prefix of taints that Kubernetes sets for the present condition of a node
 _LARGEST = 2**62
+
+TEMPORARY = "node.kubernetes.io/"
+"""The prefix of taints that Kubernetes sets for the present condition of a node."""
 
 
 @dataclass(slots=True)
@@ -300,7 +302,7 @@ def _least_asked(need: _Need, amounts: Sequence[int]) -> int:
 
 
 def _repaired(node: Node) -> Node:
-    taints = tuple(taint for taint in node.taints if not taint.key.startswith(_TEMPORARY))
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(TEMPORARY))
     if node.is_ready and not node.is_unschedulable and len(taints) == len(node.taints):
         return node
     return replace(node, is_ready=True, is_unschedulable=False, taints=taints)
