@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import get_completion_class
 
 from allaboard.cli.inputs import BadInputError, FiniteRange, ManyValues, Quantity, Seeds, uninterrupted
 
@@ -46,16 +47,29 @@ STORIES = (
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _FILE = click.Path(exists=True, dir_okay=False)
-_KUBECONFIG = click.option("--kubeconfig", type=_FILE, help="Kubeconfig of the cluster to read, instead of that of KUBECONFIG.")
 _API = click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
 _SNAPSHOTS = click.option(
     "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Read a snapshot of a cluster instead (repeatable)."
 )
 
 
+def _choose_context(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value:
+        client = import_module("allaboard.kube.client")  # it takes long to import, and help doesn't need it
+        client.choose_context(value)
+
+
+def _cluster(command: _Command) -> _Command:
+    """Add the options that say which cluster is read."""
+    kubeconfig = click.option("--kubeconfig", type=_FILE, help="Kubeconfig of the cluster to read, instead of that of KUBECONFIG.")
+    help_text = "Context of the kubeconfig [its current one]."
+    context = click.option("--context", metavar="NAME", expose_value=False, callback=_choose_context, help=help_text)
+    return kubeconfig(context(command))
+
+
 def _board(command: _Command) -> _Command:
     """Add the options that say where a board is read: a snapshot, an operator, or the operator of a cluster."""
-    return _SNAPSHOTS(_API(_KUBECONFIG(command)))
+    return _SNAPSHOTS(_API(_cluster(command)))
 
 
 def _watch(seconds: float) -> Callable[[_Command], _Command]:
@@ -153,7 +167,7 @@ def run(**stated: Any) -> None:
     type=_FILE,
     help="YAML file of the scheduler's settings [the file of ALLABOARD_CONFIG, else the settings of the operator in the live cluster].",
 )
-@_KUBECONFIG
+@_cluster
 @click.option(
     "--gang-scheduler-name",
     metavar="NAME",
@@ -188,6 +202,7 @@ The same of a snapshot:
   allaboard queue --cluster cluster.json""",
 )
 @click.option("-n", "--namespace", help="Show gangs of this namespace only [all]. The positions stay those among all gangs.")
+@click.option("-A", "--all-namespaces", is_flag=True, expose_value=False, help="Show gangs of all namespaces, as without -n.")
 @_board
 @_watch(2.0)
 @_output("table", "wide", "json", "yaml")
@@ -256,7 +271,7 @@ Look at a cluster later, or elsewhere:
 )
 @click.argument("output", metavar="FILE", default="-")
 @click.option("--anonymize", "is_anonymous", is_flag=True, help="Replace all names, and leave out the operator's messages and decisions.")
-@_KUBECONFIG
+@_cluster
 def snapshot(**stated: Any) -> None:
     """Write the cluster and the operator's state into FILE, or to stdout, as JSON.
 
@@ -271,7 +286,7 @@ def snapshot(**stated: Any) -> None:
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the gangs.")
 @click.option("-A", "--all-namespaces", "every_namespace", is_flag=True, help="Show gangs of all namespaces.")
 @_API
-@_KUBECONFIG
+@_cluster
 @_output("table", "json", "yaml")
 def history(**stated: Any) -> None:
     """Show the last decisions about gangs, the oldest first: placed, refused, evicted, and for which gang.
@@ -288,7 +303,7 @@ Outside of the cluster, where names of Services can't be resolved:
   kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
   allaboard gpus --url http://127.0.0.1:9090""",
 )
-@_KUBECONFIG
+@_cluster
 @click.option("--config", type=_FILE, help="The operator's configuration file, instead of the settings of the operator in the cluster.")
 @click.option("--url", default=None, help="URL of Prometheus (http://127.0.0.1:9090), instead of the one that is found in the cluster.")
 @click.option("--no-metrics", is_flag=True, help="Show only what nodes and pods state, without metrics.")
@@ -454,3 +469,21 @@ def demo(**stated: Any) -> None:
     if sys.stdout.isatty():
         click.echo("Starting a sandbox cluster and the scheduler ...")  # printed first, since importing them takes a second
     _call("demo", **stated)
+
+
+@click.command(
+    short_help="Print a script that completes this command's words in a shell.",
+    epilog="""\b
+For the present shell:
+  source <(allaboard completion bash)
+For all later ones, fish:
+  allaboard completion fish > ~/.config/fish/completions/allaboard.fish""",
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that completes commands, options and files in a shell."""
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"no completion is known for {shell}")
+    root = click.get_current_context().find_root()
+    click.echo(kind(root.command, {}, "allaboard", "_ALLABOARD_COMPLETE").source())

@@ -68,6 +68,7 @@ for _command in (
     commands.simulate,
     commands.sandbox,
     commands.demo,
+    commands.completion,
 ):
     cli.add_command(_command)
 

@@ -51,6 +51,14 @@ class CredentialsError(Exception):
     """Neither a service account nor a kubeconfig can be used."""
 
 
+_chosen = {"context": ""}
+
+
+def choose_context(name: str) -> None:
+    """Connect all later clients of this process by the context ``name`` of the kubeconfig, instead of its current context."""
+    _chosen["context"] = name
+
+
 async def load_credentials(kubeconfig: str = "", place: str = "") -> Configuration:
     """Return the credentials for the API server. Raises ``CredentialsError``.
 
@@ -60,8 +68,8 @@ async def load_credentials(kubeconfig: str = "", place: str = "") -> Configurati
     """
     configuration = Configuration()
     try:
-        if kubeconfig:
-            raise kube_config.ConfigException("a kubeconfig is named")
+        if kubeconfig or _chosen["context"]:
+            raise kube_config.ConfigException("a kubeconfig or a context is named")
         kube_config.load_incluster_config(client_configuration=configuration)
     except kube_config.ConfigException as in_cluster:
         path = kubeconfig or _kubeconfig()
@@ -69,7 +77,9 @@ async def load_credentials(kubeconfig: str = "", place: str = "") -> Configurati
             if not _is_there(path):
                 raise CredentialsError("there is no such file")
             # The path is passed, since the client reads KUBECONFIG only once, at import.
-            await kube_config.load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
+            await kube_config.load_kube_config(
+                config_file=path, context=_chosen["context"] or None, client_configuration=configuration, persist_config=False
+            )
         except Exception as local:  # a malformed file or a credential plug-in may make the loader raise anything
             has_wrong_structure = isinstance(local, TypeError | AttributeError | KeyError)  # which the loader doesn't check
             problem = "it is no kubeconfig" if has_wrong_structure else " ".join(str(local).split())
@@ -90,14 +100,14 @@ def kubeconfig_in_use(kubeconfig: str = "") -> str:
     Empty in a pod with a service account.
     """
     with suppress(kube_config.ConfigException):
-        if kubeconfig:
+        if kubeconfig or _chosen["context"]:
             raise kube_config.ConfigException
         kube_config.load_incluster_config(client_configuration=Configuration())
         return ""
-    path, context = kubeconfig or _kubeconfig(), ""
+    path, context = kubeconfig or _kubeconfig(), _chosen["context"]
     with suppress(Exception):  # a malformed file may make the loader raise anything
-        context = f" (context {shown(kube_config.list_kube_config_contexts(config_file=path)[1]['name'])})"
-    return f"kubeconfig {path}{context}"
+        context = context or kube_config.list_kube_config_contexts(config_file=path)[1]["name"]
+    return f"kubeconfig {path}" + (f" (context {shown(context)})" if context else "")
 
 
 def _kubeconfig() -> str:

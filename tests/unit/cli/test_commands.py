@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 from allaboard.cli import commands
 from allaboard.cli.main import cli
@@ -72,3 +73,9 @@ def test_help_of_run_states_the_defaults_of_the_settings(option: commands.click.
     shown = {"": "", False: "no", (): "all"}.get(default, ", ".join(default) if isinstance(default, tuple) else default)
     if option.name not in ("kubeconfig", "lease_namespace"):  # empty, since the default depends on where the operator runs
         assert str(option.help).endswith(f" [{shown}].")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_a_shell(shell: str) -> None:
+    result = CliRunner().invoke(cli, ["completion", shell], prog_name="allaboard", catch_exceptions=False)
+    assert f"_ALLABOARD_COMPLETE={shell}_complete" in result.stdout

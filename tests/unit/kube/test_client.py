@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from allaboard.kube import client
 from allaboard.kube.client import api_error, load_credentials
 
 PROXY, OTHER = "http://proxy.example:3128", "http://other.example:3128"
@@ -71,3 +72,23 @@ def test_retry_after_header_is_read_only_if_it_is_a_number_of_seconds(header: st
     response: Any = SimpleNamespace(headers={"Retry-After": header} if header else {}, status=429, reason="Too Many Requests")
     payload = json.dumps({"message": "slow down", "details": {"retryAfterSeconds": asked}}).encode()
     assert api_error(response, payload).retry_after == expected
+
+
+async def test_a_chosen_context_is_used_instead_of_the_current_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "a",
+        "clusters": [{"name": name, "cluster": {"server": f"http://{name}.example"}} for name in ("a", "b")],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}} for name in ("a", "b")],
+    }
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    monkeypatch.setitem(client._chosen, "context", "")
+    client.choose_context("b")
+    assert (await load_credentials(str(path))).host == "http://b.example"
+    assert client.kubeconfig_in_use(str(path)) == f"kubeconfig {path} (context 'b')"
+    client.choose_context("none")
+    with pytest.raises(client.CredentialsError, match="none"):
+        await load_credentials(str(path))
