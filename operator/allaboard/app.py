@@ -106,7 +106,7 @@ class App:
         self.settings = settings
         self._searcher = searcher
         self._elect = elect or partial(in_own_thread, kubeconfig=settings.kubeconfig)
-        self.metrics = Metrics()
+        self.metrics = Metrics(settings.strategies)
         self.view = ClusterView(
             {resource: headroom_from(resource, amount) for resource, amount in settings.headroom.items()}, settings.gpu.policy
         )
@@ -170,7 +170,7 @@ class App:
         if settings.admission_port:
             namespace = settings.lease_namespace or own_namespace()
             webhook_process = await self._stack.enter_async_context(_admission()(settings, server, namespace, lambda: self.leads))
-        searcher = self._searcher or self._stack.enter_context(_searcher(settings))
+        searcher = self._searcher or self._stack.enter_context(_searcher(settings, self.metrics))
         plugin_processes = self._stack.enter_context(PluginProcesses(settings.strategy_options.by_name))
         writer = self._writer
         controller = settings.scheduler_names[0]
@@ -462,9 +462,9 @@ class App:
         return task
 
 
-def _searcher(settings: Settings) -> Searcher:
-    options = SearchSettings(**settings.search.model_dump())
-    return Searcher(options, workers=settings.workers, timeout_seconds=settings.search_timeout_seconds)
+def _searcher(settings: Settings, metrics: Metrics) -> Searcher:
+    options, timeout = SearchSettings(**settings.search.model_dump()), settings.search_timeout_seconds
+    return Searcher(options, workers=settings.workers, timeout_seconds=timeout, on_failure=metrics.search_failed)
 
 
 def _admission() -> "Callable[[Settings, ApiServer, str, Callable[[], bool]], AbstractAsyncContextManager[WebhookProcess]]":

@@ -33,7 +33,7 @@ _LOOKING_SECONDS = 300.0
 _LONGEST_PAUSE_SECONDS = 60.0
 """Pause after the scraper has ended by an error, such as missing credentials, until it is started again."""
 
-Gauge = Callable[[str, str, Callable[[], float]], None]
+Gauge = Callable[[str, Callable[[], float]], None]
 
 
 class Scraper:
@@ -57,15 +57,11 @@ class Scraper:
 
     def measure(self, gauge: Gauge) -> None:
         """Register the gauges of the scraper with the operator's metrics."""
-        gauge(
-            "gpu_metrics_age_seconds",
-            "Seconds since GPU metrics were read; NaN if they never were.",
-            lambda: self._now() - self._read_at,
-        )
-        gauge("gpu_metrics_cards", "GPUs with fresh metrics.", lambda: self._counts[0])
-        gauge("gpu_metrics_stale_nodes", "Nodes whose GPU metrics are too old.", lambda: self._counts[1])
-        gauge("gpu_metrics_errors", "Failed readings of GPU metrics.", lambda: self._errors)
-        gauge("gpu_metrics_left_out", "Series that were too long, and answers that were cut off.", lambda: self._left_out)
+        gauge("gpu_metrics_age_seconds", lambda: self._now() - self._read_at)
+        gauge("gpu_metrics_cards", lambda: self._counts[0])
+        gauge("gpu_metrics_stale_nodes", lambda: self._counts[1])
+        gauge("gpu_metrics_errors", lambda: self._errors)
+        gauge("gpu_metrics_left_out", lambda: self._left_out)
 
     async def run(self, server: ApiServer) -> None:
         """Read GPU metrics until cancelled."""

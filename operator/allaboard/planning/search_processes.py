@@ -68,11 +68,19 @@ class Workers:
     """Processes that do one piece of work after another, each within ``timeout_seconds``.
 
     ``cpu_seconds`` limits the processor time, 0 for no limit. On a busy machine a search takes longer without being worse, and ending it
-    would only make more work.
+    would only make more work. ``on_failure`` is called with ``died`` or ``overrun`` for work without an answer.
     """
 
-    def __init__(self, number: int, timeout_seconds: float, cpu_seconds: float = 0.0, niceness: int = _NICE) -> None:
+    def __init__(
+        self,
+        number: int,
+        timeout_seconds: float,
+        cpu_seconds: float = 0.0,
+        niceness: int = _NICE,
+        on_failure: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         self._number, self._timeout, self._cpu_seconds, self._niceness = number, timeout_seconds, cpu_seconds, niceness
+        self._on_failure = on_failure
         self._pool = self._new_pool()
 
     def end(self) -> None:
@@ -81,6 +89,13 @@ class Workers:
 
     async def run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
         """Return ``work(*arguments)``, computed in a process. Cancelling the call ends that process. Raises ``SearchError``."""
+        try:
+            return await self._run(work, *arguments)
+        except SearchError as error:
+            self._on_failure("overrun" if isinstance(error, SearchOverrunError) else "died")
+            raise
+
+    async def _run(self, work: Callable[..., Answer], *arguments: object) -> Answer:
         pool = self._pool
         try:
             future = pool.schedule(_within, args=(self._cpu_seconds, work, *arguments), timeout=self._timeout)
@@ -118,15 +133,27 @@ class Inline:
 
 
 class Searcher:
-    """Runs searches in its processes; as a context manager it ends them. With no ``workers`` it searches in this process."""
+    """Runs searches in its processes; as a context manager it ends them. With no ``workers`` it searches in this process.
 
-    def __init__(self, settings: SearchSettings, *, workers: int = 1, timeout_seconds: float = 60.0) -> None:
+    ``on_failure`` is called with ``died`` or ``overrun`` for each search without an answer.
+    """
+
+    def __init__(
+        self,
+        settings: SearchSettings,
+        *,
+        workers: int = 1,
+        timeout_seconds: float = 60.0,
+        on_failure: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         self._settings = settings = replace(settings, seconds=_ANSWER_SHARE * timeout_seconds, clock=time.monotonic)
         # On a busy machine a short search takes longer without being worse.
         short = replace(settings, seconds=_ANSWER_SHARE * _SHORT_SECONDS, clock=time.process_time, wall=time.monotonic)
         self._short, self._joint = replace(short, effort=SHORT_EFFORT), replace(short, effort=JOINT_EFFORT)
-        self._short_workers: Workers | Inline = Workers(workers, timeout_seconds, _SHORT_SECONDS) if workers else Inline()
-        self._long_workers: Workers | Inline = Workers(1, timeout_seconds, niceness=_NICER) if workers else Inline()
+        self._short_workers: Workers | Inline = (
+            Workers(workers, timeout_seconds, _SHORT_SECONDS, on_failure=on_failure) if workers else Inline()
+        )
+        self._long_workers: Workers | Inline = Workers(1, timeout_seconds, niceness=_NICER, on_failure=on_failure) if workers else Inline()
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,8 @@
 """Prometheus metrics: kube-scheduler's suffixes and label values with the prefix ``allaboard_``. Labels never name pods or gangs."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -17,94 +18,52 @@ from prometheus_client import (
 from allaboard import __version__
 from allaboard.model.errors import unserved
 from allaboard.placement import SearchReport
+from allaboard.report.metric_definitions import SIZES, Definition, definition_of
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the number of series, and no query needs them
 
-_SIZES = ((1, "1"), (8, "2-8"), (32, "9-32"), (128, "33-128"))
-
-_SECONDS = tuple(0.001 * 2**power for power in range(16))
+_Labelled = TypeVar("_Labelled", Counter, Histogram)
 
 
 class Metrics:
-    """All metrics of one operator, in their own registry."""
+    """All metrics of one operator, in their own registry. ``metric_definitions`` defines their names, labels and texts.
 
-    def __init__(self) -> None:
+    ``strategies`` are the names of strategies whose failures are counted from the start.
+    """
+
+    def __init__(self, strategies: Iterable[str] = ()) -> None:
         self.registry = CollectorRegistry()
-        self.attempts = Counter(
-            "allaboard_podgroup_schedule_attempts",
-            "Attempts to schedule a gang, by result: scheduled, unschedulable or error.",
-            ["result"],
-            registry=self.registry,
-        )
-        self.pods_scheduled = Counter(
-            "allaboard_schedule_attempts",
-            "Pods that were part of an attempt, by result of the attempt.",
-            ["result"],
-            registry=self.registry,
-        )
-        self.attempt_seconds = Histogram(
-            "allaboard_podgroup_scheduling_attempt_duration_seconds",
-            "Duration of one attempt to schedule a gang, from the snapshot to the last reply of the API server.",
-            ["result"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.algorithm_seconds = Histogram(
-            "allaboard_podgroup_scheduling_algorithm_duration_seconds",
-            "Duration of the search for a placement alone.",
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.gang_latency = Histogram(
-            "allaboard_podgroup_scheduling_sli_duration_seconds",
-            "Time from when the pods of a gang's quorum exist until the gang is whole, by the number of its members.",
-            ["members"],
-            buckets=tuple(0.01 * 2**power for power in range(20)),
-            registry=self.registry,
-        )
-        self.start_error = Histogram(
-            "allaboard_expected_start_error_seconds",
-            "Difference between the start that a gang was last expected to have and its real start; it was early or late.",
-            ["start"],
-            buckets=(10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
-            registry=self.registry,
-        )
-        Info("allaboard_build", "Version of the operator.", registry=self.registry).info({"version": __version__})
-        self.generations = Histogram(
-            "allaboard_search_generations",
-            "Generations of the genetic search, per search.",
-            buckets=(0, 10, 20, 30, 40, 60, 100, 200, 400),
-            registry=self.registry,
-        )
-        self.gain = Histogram(
-            "allaboard_search_gain",
-            "Points of the score (0 to 100) that a search gained over its best greedy seed.",
-            buckets=(0, 0.01, 0.1, 0.5, 1, 2, 5, 10, 20, 50),
-            registry=self.registry,
-        )
-        self.search_seconds = Counter(
-            "allaboard_search_seconds",
-            "Seconds spent on searches, by lane: short ones, for which other gangs wait, and long ones, which run beside the cycle.",
-            ["lane"],
-            registry=self.registry,
-        )
-        self.searches = Counter("allaboard_searches", "Searches, by the reason why they stopped.", ["stopped_by"], registry=self.registry)
-        self.binds = Counter("allaboard_binds", "Binds of pods, by result.", ["result"], registry=self.registry)
-        self.transactions = Counter(
-            "allaboard_transactions", "Transactions that bind a gang, by outcome.", ["outcome"], registry=self.registry
-        )
-        self.over_limit = Counter(
-            "allaboard_over_limit", "Objects that exceeded a limit of the operator, by limit.", ["what"], registry=self.registry
-        )
-        self.reloads = Counter(
-            "allaboard_configuration_reloads", "Reloads of the changed configuration file, by result.", ["result"], registry=self.registry
-        )
-        self.strategy_failures = Counter(
-            "allaboard_strategy_failures", "Placements at which a strategy failed, by strategy.", ["strategy"], registry=self.registry
-        )
-        self.preemptions = Counter("allaboard_preemption_attempts", "Gangs for which pods were evicted.", registry=self.registry)
-        self.victims = Counter("allaboard_preemption_victims", "Pods evicted for gangs of higher priority.", registry=self.registry)
-        self.releases = Counter("allaboard_released_pods", "Bound pods deleted to release a partially bound gang.", registry=self.registry)
+        self.attempts = self._counter("allaboard_podgroup_schedule_attempts_total")
+        self.pods_scheduled = self._counter("allaboard_schedule_attempts_total")
+        self.attempt_seconds = self._histogram("allaboard_podgroup_scheduling_attempt_duration_seconds")
+        self.algorithm_seconds = self._histogram("allaboard_podgroup_scheduling_algorithm_duration_seconds")
+        self.gang_latency = self._histogram("allaboard_podgroup_scheduling_sli_duration_seconds")
+        self.start_error = self._histogram("allaboard_expected_start_error_seconds")
+        self.generations = self._histogram("allaboard_search_generations")
+        self.gain = self._histogram("allaboard_search_gain")
+        self.search_seconds = self._counter("allaboard_search_seconds_total")
+        self.searches = self._counter("allaboard_searches_total")
+        self.search_failures = self._counter("allaboard_search_failures_total")
+        self.binds = self._counter("allaboard_binds_total")
+        self.transactions = self._counter("allaboard_transactions_total")
+        self.over_limit = self._counter("allaboard_over_limit_total")
+        self.reloads = self._counter("allaboard_configuration_reloads_total")
+        self.strategy_failures = self._counter("allaboard_strategy_failures_total")
+        for strategy in strategies:
+            self.strategy_failures.labels(strategy)
+        self.preemptions = self._counter("allaboard_preemption_attempts_total")
+        self.victims = self._counter("allaboard_preemption_victims_total")
+        self.releases = self._counter("allaboard_released_pods_total")
+        build = definition_of("allaboard_build_info")
+        Info(build.name.removesuffix("_info"), build.help, registry=self.registry).info({build.label: __version__})
+
+    def _counter(self, name: str) -> Counter:
+        defined = definition_of(name)
+        return _with_series(Counter(name, defined.help, _labels(defined), registry=self.registry), defined)
+
+    def _histogram(self, name: str) -> Histogram:
+        defined = definition_of(name)
+        return _with_series(Histogram(name, defined.help, _labels(defined), buckets=defined.buckets, registry=self.registry), defined)
 
     def searched(self, report: SearchReport, seconds: float) -> None:
         """Record the duration, the generations and the gain of one search."""
@@ -126,20 +85,37 @@ class Metrics:
         """Count an object that exceeds the limit of this name."""
         self.over_limit.labels(limit).inc()
 
-    def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add a gauge whose value ``read`` returns at each scrape."""
-        Gauge(f"allaboard_{name}", text, registry=self.registry).set_function(read)
+    def search_failed(self, reason: str) -> None:
+        """Count a search without an answer: its process ``died``, or the search was ended as an ``overrun``."""
+        self.search_failures.labels(reason).inc()
 
-    def gauges(self, name: str, text: str, label: str, reads: Mapping[str, Callable[[], float]]) -> None:
-        """Add a gauge with one label; each function of ``reads`` returns the value for one value of the label, at each scrape."""
-        gauge = Gauge(f"allaboard_{name}", text, [label], registry=self.registry)
+    def gauge(self, name: str, read: Callable[[], float]) -> None:
+        """Add the gauge ``allaboard_NAME``, whose value ``read`` returns at each scrape."""
+        defined = definition_of(f"allaboard_{name}")
+        Gauge(defined.name, defined.help, registry=self.registry).set_function(read)
+
+    def gauges(self, name: str, reads: Mapping[str, Callable[[], float]]) -> None:
+        """Add the gauge ``allaboard_NAME``; each function of ``reads`` returns the value for one value of the label, at each scrape."""
+        defined = definition_of(f"allaboard_{name}")
+        gauge = Gauge(defined.name, defined.help, _labels(defined), registry=self.registry)
         for value, read in reads.items():
             gauge.labels(value).set_function(read)
 
 
 def size_class(members: int) -> str:
     """Return the class of a gang with so many members: a label value, of which there are few."""
-    return next((name for most, name in _SIZES if members <= most), f"{_SIZES[-1][0] + 1}+")
+    return next(name for most, name in SIZES if most is None or members <= most)
+
+
+def _labels(defined: Definition) -> tuple[str, ...]:
+    return (defined.label,) if defined.label else ()
+
+
+def _with_series(metric: _Labelled, defined: Definition) -> _Labelled:
+    """Return ``metric`` after its series of known label values are added with the value 0."""
+    for value in defined.values:
+        metric.labels(value)
+    return metric
 
 
 @asynccontextmanager

@@ -75,7 +75,7 @@ def cycle_of(
     """
     records, clock = gangs.records, gangs.clock
     long = LongSearches(records, clock, SearchTime(clock))
-    planner.costs.metrics.gauge("long_searches_waiting", "Gangs that wait for a long search.", lambda: len(long))
+    planner.costs.metrics.gauge("long_searches_waiting", lambda: len(long))
     finder = AdviceFinder(gangs, planner, reporter)
     advisor = Advisor(records, finder.find, finder.report, clock)
     partial_binds = PartialBinds(gangs, writers.binder, writers.restarter)

@@ -11,9 +11,11 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from allaboard.cluster.reservations import Ledger
+from allaboard.gangs.phases import Phase
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gpu_sharing import WHOLE
 from allaboard.records.record import GangRecords
+from allaboard.report.metric_definitions import definition_of
 from allaboard.sight.stranded import Stranded
 
 _MOST_PRIORITIES = 16
@@ -35,12 +37,11 @@ class ClusterCollector(Collector):
         """Yield the metrics."""
         yield self._gpus()
         yield self._reserved()
+        yield self._phases()
         yield self._oldest_waits()
 
     def _gpus(self) -> Metric:
-        found = GaugeMetricFamily(
-            "allaboard_gpus", "GPUs by state. Stranded GPUs are free, but the cluster's workload can't use them.", labels=["state"]
-        )
+        found = _family("allaboard_gpus")
         offered, free, stranded = (float(each.sum()) for each in self._stranded.of_nodes())
         states = {"allocatable": offered, "used": offered - free, "free": free, "stranded": stranded}
         for state, number in states.items():
@@ -48,14 +49,28 @@ class ClusterCollector(Collector):
         return found
 
     def _reserved(self) -> Metric:
-        found = GaugeMetricFamily("allaboard_reserved_gpus", "GPUs that are reserved for waiting gangs.")
+        found = _family("allaboard_reserved_gpus")
         found.add_metric([], sum(sum(each.parts.values()) for each in self._ledger.reservations) / WHOLE)
         return found
 
+    def _phases(self) -> Metric:
+        """Count PodGroups by the phase that they show, so that followers and gangs without pods count as well."""
+        phases = dict.fromkeys(map(str, Phase), 0)
+        for key in self._registry.groups():
+            group = self._registry.group(key)
+            status = group.status if group is not None and group.status else {}
+            # The CRD of scheduler-plugins drops the name of the scheduler; a living pod of ours shows the same.
+            is_ours = self._registry.answers_to(status.get("schedulerName")) or self._registry.first_member(key) is not None
+            phase = status.get("phase")
+            if is_ours and isinstance(phase, str) and phase in phases:
+                phases[phase] += 1
+        found = _family("allaboard_podgroups")
+        for phase, number in phases.items():
+            found.add_metric([phase], number)
+        return found
+
     def _oldest_waits(self) -> Metric:
-        found = GaugeMetricFamily(
-            "allaboard_oldest_wait_seconds", "The longest time for which a gang of a priority has waited for capacity.", labels=["priority"]
-        )
+        found = _family("allaboard_oldest_wait_seconds")
         longest: dict[int, float] = {}
         for record in self._records:
             outline = self._registry.outline(record.key) if record.wait and not record.wait.is_for_pods else None
@@ -64,3 +79,9 @@ class ClusterCollector(Collector):
         for priority in heapq.nlargest(_MOST_PRIORITIES, longest):
             found.add_metric([str(priority)], longest[priority])
         return found
+
+
+def _family(name: str) -> GaugeMetricFamily:
+    """Return a gauge without values, as the table of metrics defines it."""
+    defined = definition_of(name)
+    return GaugeMetricFamily(name, defined.help, labels=[defined.label] if defined.label else None)

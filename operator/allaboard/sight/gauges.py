@@ -32,19 +32,12 @@ def add_gauges(
     def cached(name: str) -> float:
         return view.counts[name]
 
-    metrics.gauges(
-        "pending_podgroups",
-        "Gangs by the part of the queue in which they wait.",
-        "queue",
-        {name: partial(queued, name) for name in queue.sizes()},
-    )
-    reasons = {str(code): partial(waiting, code) for code in Code if code.is_waiting}
-    metrics.gauges("waiting_podgroups", "Gangs that wait, by the reason in the status of their PodGroup.", "reason", reasons)
-    metrics.gauges("cache_size", "Cached objects by type.", "type", {name: partial(cached, name) for name in view.counts})
-    silences = {name: partial(getattr, reflector, "silence_seconds") for name, reflector in reflectors.items()}
-    lags = {name: partial(getattr, reflector, "lag_seconds") for name, reflector in reflectors.items()}
-    metrics.gauges("watch_silence_seconds", "Seconds since the API server last sent data on the watch.", "resource", silences)
-    metrics.gauges("watch_lag_seconds", "Seconds for which the oldest event of the watch has waited to be processed.", "resource", lags)
-    metrics.gauge("leader", "1 if this replica schedules, else 0.", lambda: float(leads()))
-    metrics.gauge("writes_waiting", "Events and statuses that wait to be written.", lambda: writer.waiting)
-    metrics.gauge("writes_dropped", "Events and statuses that were dropped.", lambda: writer.dropped)
+    metrics.gauges("pending_podgroups", {name: partial(queued, name) for name in queue.sizes()})
+    metrics.gauges("waiting_podgroups", {str(code): partial(waiting, code) for code in Code if code.is_waiting})
+    metrics.gauges("cache_size", {name: partial(cached, name) for name in view.counts})
+    for name, field in (("cache_age", "age"), ("watch_silence", "silence"), ("watch_lag", "lag")):
+        seconds = {resource: partial(getattr, reflector, f"{field}_seconds") for resource, reflector in reflectors.items()}
+        metrics.gauges(f"{name}_seconds", seconds)
+    metrics.gauge("leader", lambda: float(leads()))
+    metrics.gauge("writes_waiting", lambda: writer.waiting)
+    metrics.gauge("writes_dropped", lambda: writer.dropped)

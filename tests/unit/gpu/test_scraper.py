@@ -54,7 +54,7 @@ class Scraped:
         self.figures: dict[str, Callable[[], float]] = {}
         stated = GpuMetricsOptions(**{"interval_seconds": 0.1, "stale_seconds": 60.0, **options})
         self.scraper = Scraper(stated, lambda _: True, self.pushed.put_nowait)
-        self.scraper.measure(lambda name, _, read: self.figures.update({name: read}))
+        self.scraper.measure(lambda name, read: self.figures.update({name: read}))
 
     async def __aenter__(self) -> "Scraped":
         server: Any = None

@@ -92,8 +92,9 @@ async def test_a_search_that_takes_too_much_processor_time_is_ended_and_the_next
         own.end()
 
 
-async def test_a_search_that_overruns_its_time_limit_is_ended_and_the_next_search_is_answered() -> None:
-    own = Workers(1, timeout_seconds=100)
+async def test_a_search_that_overruns_its_time_limit_is_ended_and_counted_and_the_next_search_is_answered() -> None:
+    failures: list[str] = []
+    own = Workers(1, timeout_seconds=100, on_failure=failures.append)
     try:
         await own.run(os.getpid)
         own._timeout = 0.5
@@ -101,6 +102,10 @@ async def test_a_search_that_overruns_its_time_limit_is_ended_and_the_next_searc
             await own.run(time.sleep, 60)
         own._timeout = 100
         await own.run(os.getpid)
+        assert failures == ["overrun"]
+        with pytest.raises(SearchError, match="died"):
+            await own.run(os._exit, 1)
+        assert failures == ["overrun", "died"]
     finally:
         own.end()
 

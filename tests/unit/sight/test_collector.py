@@ -1,9 +1,12 @@
 """Tests of the metrics of the whole cluster, beside a scheduler that takes single steps."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from allaboard.gangs.podgroup import PodGroup
+from allaboard.model.gang import GangKey
 from allaboard.sight.collector import ClusterCollector
 from allaboard.sight.stranded import Stranded
 from tests.unit.placement.clusters import GPU, node, pods
@@ -44,3 +47,20 @@ async def test_registering_the_collector_computes_nothing() -> None:
     async with World() as world:
         collector = ClusterCollector(world.registry, world.records, world.ledger, Stranded(world.view), world.clock)
         assert not list(collector.describe())
+
+
+async def test_pod_groups_are_counted_by_phase_unless_they_are_another_schedulers() -> None:
+    statuses: dict[str, dict[str, Any] | None] = {
+        "runs": {"phase": "Running", "schedulerName": "allaboard"},
+        "ended": {"phase": "Finished", "schedulerName": "allaboard"},
+        "foreign": {"phase": "Running", "schedulerName": "other"},
+        "odd": {"phase": ["Running"], "schedulerName": "allaboard"},
+        "new": None,
+        "pruned": {"phase": "Pending"},  # the CRD of scheduler-plugins has no field for the scheduler's name
+    }
+    async with World() as world:
+        world.add("pruned", 2)
+        for name, status in statuses.items():
+            world.registry.observe_group(PodGroup(GangKey("default", name), f"uid-{name}", 2, 2, 60, 0.0, {}, status=status))
+        phases = collected(world)["allaboard_podgroups"]
+        assert phases == {("Pending",): 1.0, ("Scheduling",): 0.0, ("Running",): 1.0, ("Finished",): 1.0, ("Failed",): 0.0}
