@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: render commands and settings from the code, and check links that leave the site.
+"""Hooks of MkDocs: render commands, settings, metrics and alerts from the code, and check links that leave the site.
 
 MkDocs calls the functions by their names (https://www.mkdocs.org/user-guide/configuration/#hooks).
 """
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from allaboard.cli.main import cli
+from allaboard.report.metric_definitions import DEFINITIONS, Definition
 from allaboard.settings.options import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +33,8 @@ PAGES = {
 }
 """Pages of the site that are files elsewhere in the repository, and these files."""
 
+_RULES = ROOT / "config" / "components" / "alerts" / "prometheus-rule.yaml"
+_MOST_VALUES = 16  # of a label, that the table of metrics lists
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 
 
@@ -43,7 +47,10 @@ def on_files(files: Files, *, config: Any, **_: Any) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return the Markdown of a page with the rendered parts, and with links that work on the site."""
-    markdown = markdown.replace("<!-- rendered: commands -->", commands()).replace("<!-- rendered: settings -->", settings())
+    for part, render in (("commands", commands), ("settings", settings), ("metrics", metrics), ("alerts", alerts)):
+        if (mark := f"<!-- rendered: {part} -->") in markdown:
+            markdown = markdown.replace(mark, render())
+    markdown = re.sub(r"<!-- rendered: alert (\w+) -->", lambda found: alert(found[1]), markdown)
     return with_repository_links(markdown, page.file.src_uri)
 
 
@@ -80,6 +87,43 @@ def options(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fie
             yield f"{prefix}{name}", field
 
 
+def metrics() -> str:
+    """Return the table of all metrics."""
+    rows = [f"| `{each.name}` | {each.type} | {each.unit or 'none'} | {_label(each)} | {_cell(each.help)} |" for each in DEFINITIONS]
+    return "\n".join(["| Metric | Type | Unit | Label and its values | What it shows |", "|---|---|---|---|---|", *rows])
+
+
+def _label(metric: Definition) -> str:
+    if not metric.label:
+        return "none"
+    named = ", ".join(f"`{value}`" for value in metric.values[:_MOST_VALUES])
+    more = f" and {len(metric.values) - _MOST_VALUES} more" if len(metric.values) > _MOST_VALUES else ""
+    return f"`{metric.label}`{f': {named}{more}' if named else ''}"
+
+
+def alerts() -> str:
+    """Return the table of all alerts, with links to their runbooks."""
+    rows = [
+        f"| [{rule['alert']}](runbooks/{rule['alert']}.md) | {rule['labels']['severity']} | {_cell(rule['annotations']['summary'])} |"
+        for rule in _rules()
+    ]
+    return "\n".join(["| Alert | Severity | What it says |", "|---|---|---|", *rows])
+
+
+def alert(name: str) -> str:
+    """Return when an alert fires. Raises ``PluginError`` if there is no alert of this name."""
+    rule = next((each for each in _rules() if each["alert"] == name), None)
+    if rule is None:
+        raise PluginError(f"docs/runbooks: there is no alert {name}")
+    lasts = f"fires when this holds for {rule['for']}" if "for" in rule else "fires as soon as this holds"
+    return f"The alert has the severity `{rule['labels']['severity']}`. It {lasts}:\n\n```text\n{rule['expr']}\n```"
+
+
+def _rules() -> list[dict[str, Any]]:
+    stated = yaml.safe_load(_RULES.read_text(encoding="utf-8"))
+    return [rule for group in stated["spec"]["groups"] for rule in group["rules"]]
+
+
 def _default(field: FieldInfo) -> str:
     match field.get_default(call_default_factory=True):
         case bool() as value:
@@ -113,7 +157,8 @@ def with_repository_links(markdown: str, page: str) -> str:
             raise PluginError(f"{source} links to {link[1]}, which doesn't exist")
         anchor = link[2] or ""
         if target in on_site or target.startswith("docs/"):
-            return f"]({on_site.get(target, target.removeprefix('docs/'))}{anchor})"
+            at = on_site.get(target, target.removeprefix("docs/"))
+            return f"]({posixpath.relpath(at, posixpath.dirname(page) or '.')}{anchor})"
         repository = os.environ.get("GITHUB_REPOSITORY", "")
         return f"](https://github.com/{repository}/blob/main/{target}{anchor})" if repository else f"]{{{target}}}"
 

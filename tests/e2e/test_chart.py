@@ -88,6 +88,15 @@ def test_api_server_accepts_the_objects_that_the_chart_renders(
     assert len(answer.splitlines()) == len(objects)
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+def test_alerts_of_the_chart_link_to_the_runbooks_at_the_stated_address(helm: Helm, end: str) -> None:
+    rule = _only("PrometheusRule", _chart(helm, "alerts.enabled=true", f"alerts.runbooks=https://docs.example/runbooks{end}"))
+    rules = [each for group in rule["spec"]["groups"] for each in group["rules"]]
+    links = {each["alert"]: each["annotations"]["runbook_url"] for each in rules}
+    assert links
+    assert links == {name: f"https://docs.example/runbooks/{name}.md" for name in links}
+
+
 def test_second_helm_release_has_other_names_another_lease_and_other_pods_than_the_first(helm: Helm) -> None:
     objects = _chart(helm, "schedulerNames={second}", release="second")
     first = {(each["kind"], each["metadata"]["name"]) for each in _chart(helm)}
@@ -411,6 +420,7 @@ def test_empty_and_unusual_chart_values_are_accepted_if_they_are_valid(value: st
         ("settings.pipelines=true", "the chart's own value pipelines.enabled says it"),
         ("settings.provisioningClass=check-capacity.autoscaling.x-k8s.io", "the chart's own value provisioning.class says it"),
         ("priorityClass.name=High", "name"),
+        ("alerts.runbooks=docs/runbooks", "runbooks"),
         *(
             (f"podLabels.app\\.kubernetes\\.io/{each}=other", f"podLabels: app.kubernetes.io/{each} is the chart's own")
             for each in ("name", "instance", "part-of")

@@ -127,6 +127,7 @@ def test_packages_contain_no_files_that_are_not_used(dist: Path) -> None:
         files = set(chart.getnames())
         values = yaml.safe_load(chart.extractfile("allaboard/values.yaml") or b"")
     assert values["image"]["repository"] == "registry.example/allaboard"
+    assert values["alerts"]["runbooks"] == f"{REPOSITORY}/blob/v{__version__}/docs/runbooks"
     assert {"allaboard/Chart.yaml", "allaboard/crds/podgroups.scheduling.x-k8s.io.yaml", "allaboard/files/rbac/cluster-role.yaml"} <= files
 
 

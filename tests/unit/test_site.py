@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from mkdocs.exceptions import PluginError
 
+from allaboard.report.metric_definitions import DEFINITIONS
 from allaboard.settings.options import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -54,9 +55,27 @@ def test_every_command_is_rendered_with_its_help(site: ModuleType) -> None:
         assert f"## allaboard {command}\n\n```text\nUsage: allaboard {command} " in rendered
 
 
+def test_table_of_metrics_has_a_row_for_each_metric_with_the_values_of_its_label(site: ModuleType) -> None:
+    rows = site.metrics().splitlines()[2:]
+    assert len(rows) == len(DEFINITIONS)
+    (row,) = (row for row in rows if row.startswith("| `allaboard_reserved_gpus` |"))
+    assert row == "| `allaboard_reserved_gpus` | gauge | GPUs | none | GPUs that are reserved for waiting gangs. |"
+    (row,) = (row for row in rows if row.startswith("| `allaboard_search_failures_total` |"))
+    assert " | `reason`: `died`, `overrun` | " in row
+
+
+def test_runbook_shows_when_its_alert_fires(site: ModuleType) -> None:
+    shown = site.alert("AllaboardHasNoLeader")
+    assert shown.startswith("The alert has the severity `critical`. It fires when this holds for 1m:")
+    assert "absent(allaboard_leader)" in shown
+    assert "It fires as soon as this holds:" in site.alert("AllaboardReleasesPods")
+    with pytest.raises(PluginError, match="there is no alert Fire"):
+        site.alert("Fire")
+
+
 def test_every_page_is_rendered_once() -> None:
     pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")]
-    for part in ("commands", "settings"):
+    for part in ("commands", "settings", "metrics", "alerts"):
         assert sum(page.count(f"<!-- rendered: {part} -->") for page in pages) == 1
 
 
@@ -81,6 +100,10 @@ def test_link_out_of_the_site_names_the_repository(
         ("contributing.md", "docs/extending.md#adding-a-decision", "extending.md#adding-a-decision"),
         ("examples.md", "../docs/gpu.md#sharing", "gpu.md#sharing"),
         ("contributing.md", "SECURITY.md", "security.md"),
+        ("metrics.md", "runbooks/AllaboardReleasesPods.md", "runbooks/AllaboardReleasesPods.md"),
+        ("runbooks/AllaboardReleasesPods.md", "AllaboardStateIsOld.md", "AllaboardStateIsOld.md"),
+        ("runbooks/AllaboardReleasesPods.md", "../queueing.md#preemption", "../queueing.md#preemption"),
+        ("runbooks/AllaboardReleasesPods.md", "../../SECURITY.md", "../security.md"),
     ],
 )
 def test_link_between_pages_leads_to_the_page_on_the_site_and_not_to_its_file_in_the_repository(
