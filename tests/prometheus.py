@@ -1,12 +1,18 @@
 """Runs a real Prometheus on loopback: Debian's package, unpacked into the tests' cache, without root."""
 
+import json
 import os
 import shutil
 import subprocess
 import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from tests.cache import cache
@@ -46,17 +52,41 @@ def locate() -> Path:
     return kept / version / "usr" / "bin" / "prometheus"
 
 
-class Prometheus:
-    """One Prometheus that scrapes ``jobs``: job name → address of each target → its labels. Its data survive ``kill`` and ``start``."""
+def located() -> Path:
+    """Return the program as ``locate`` does. If it is missing, skip the test, or fail under CI."""
+    try:
+        return locate()
+    except MissingPrometheusError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
 
-    def __init__(self, program: Path, folder: Path, port: int, jobs: Mapping[str, Mapping[str, Mapping[str, str]]]) -> None:
+
+class Prometheus:
+    """One Prometheus that scrapes ``jobs``: job name → address of each target → its labels. Its data survive ``kill`` and ``start``.
+
+    ``interval`` is the time between two scrapes, and between two evaluations of the alerts in the file ``rules``, if one is given.
+    """
+
+    def __init__(
+        self,
+        program: Path,
+        folder: Path,
+        port: int,
+        jobs: Mapping[str, Mapping[str, Mapping[str, str]]],
+        *,
+        interval: str = "200ms",
+        rules: Path | None = None,
+    ) -> None:
+        self._url = f"http://127.0.0.1:{port}"
         self._command = [
             *(str(program), f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}"),
             *(f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"),
         ]
         self._process: subprocess.Popen[bytes] | None = None
         configuration = {
-            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
+            "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
+            "rule_files": [str(rules)] if rules else [],
             "scrape_configs": [
                 {"job_name": job, "static_configs": [{"targets": [address], "labels": dict(labels)} for address, labels in targets.items()]}
                 for job, targets in jobs.items()
@@ -72,3 +102,24 @@ class Prometheus:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Return the labels and the value of each series of a PromQL expression, as of now; empty while Prometheus doesn't answer."""
+        answer = self._get(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
+        return [(each["metric"], float(each["value"][1])) for each in answer.get("result", ())]
+
+    def firing(self) -> list[dict[str, str]]:
+        """Return the labels of the alerts that fire."""
+        return [each["labels"] for each in self._get("/api/v1/alerts").get("alerts", ()) if each["state"] == "firing"]
+
+    def _get(self, path: str) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"{self._url}{path}", timeout=10) as answer:
+                data: dict[str, Any] = json.load(answer)["data"]
+                return data
+        except urllib.error.HTTPError as error:
+            if error.code == 503:  # it still starts
+                return {}
+            raise AssertionError(f"{path}: {error.read().decode()}") from error
+        except OSError:
+            return {}

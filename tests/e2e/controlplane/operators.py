@@ -54,6 +54,16 @@ class OperatorProcess:
                 stderr=subprocess.STDOUT,
             )
 
+    @property
+    def metrics_port(self) -> int:
+        """The port on which the operator serves its metrics."""
+        return self._port
+
+    @property
+    def pid(self) -> int:
+        """The number of the operator's process."""
+        return self._process.pid
+
     def is_ready(self) -> bool:
         """Return whether the operator reports that it has read the cluster."""
         try:
