@@ -139,6 +139,16 @@ def test_amount_of_a_remedy_suffices_and_no_smaller_amount_does(emptied) -> None
     assert more.is_least
     assert more.amount == sum(amount for _, amount in more.where) == least[problem.columns.index(more.resource)]
     assert fits_with(emptied, more)
+    # The placement that is shown needs these amounts and no others.
+    counts = np.zeros_like(problem.slots)
+    for name, uid, number in more.placement:
+        counts[next(row for row, role in enumerate(problem.roles) if uid in role.pods), problem.nodes.index(name)] += number
+    lacking = np.einsum("rc,rn->cn", problem.demand, counts) - np.maximum(emptied.slack, 0)
+    column = problem.columns.index(more.resource)
+    assert problem.lacking(counts.sum(axis=1)) <= 0
+    assert (counts <= np.where(problem.admits, problem.count[:, None], 0)).all()
+    assert {problem.nodes[row]: amount for row, amount in enumerate(lacking[column].tolist()) if amount > 0} == dict(more.where)
+    assert (np.delete(lacking, column, axis=0) <= 0).all()
 
 
 def test_remedy_names_the_amounts_that_full_nodes_lack() -> None:
