@@ -16,7 +16,7 @@ from tests.stories import bound, gang_pod
 
 from .controlplane.processes import free_ports
 
-_ANOTHER_ADDRESS = "127.0.0.2"  # not the loopback address by name, so that tokens are needed, but not reachable from elsewhere, either
+_ANOTHER_ADDRESS = "127.0.0.2"  # which can't be reached from elsewhere
 _OF_RBAC = "rbac.authorization.k8s.io/v1"
 _LISTS = {"podgroups": "scheduling.x-k8s.io", "nodes": ""}
 
@@ -68,8 +68,8 @@ async def an_operator(home: Home, cluster: Cluster, folder: Path, monkeypatch: p
     home.write_operator_kubeconfig(cluster, folder / "kubeconfig")
     monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
     (port,) = free_ports(1)
-    options = {"metrics_port": 0, "api_port": port, "api_address": _ANOTHER_ADDRESS, "gpu_metrics": {"source": "off"}}
-    app = App(load_settings(options))
+    service = {"api_service_port": port, "api_service_address": _ANOTHER_ADDRESS}
+    app = App(load_settings({"metrics_port": 0, "api_port": 0, "gpu_metrics": {"source": "off"}, **service}))
     await app.start()
     try:
         async with asyncio.timeout(50):

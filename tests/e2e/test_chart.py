@@ -37,6 +37,8 @@ OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "admission": (("admission",), ("admission.enabled=true",)),
     "pipelines": (("pipelines",), ("pipelines.enabled=true",)),
     "provisioning": (("provisioning",), ("provisioning.enabled=true",)),
+    "api": (("api",), ("api.enabled=true",)),
+    "ui": (("ui",), ("ui.enabled=true",)),
 }
 """Options by name: components of config/, and the chart's values with the same effect."""
 
@@ -417,6 +419,8 @@ def test_empty_and_unusual_chart_values_are_accepted_if_they_are_valid(value: st
         ("image.tag=a b", "tag"),
         ("image.repository=r/allaboard:v1", "repository"),
         ("image.repository=https://r/allaboard", "repository"),
+        ("settings.ui=true", "the chart's own value ui.enabled says it"),
+        ("settings.apiServicePort=8083", "the chart's own value api.enabled says it"),
         ("settings.pipelines=true", "the chart's own value pipelines.enabled says it"),
         ("settings.provisioningClass=check-capacity.autoscaling.x-k8s.io", "the chart's own value provisioning.class says it"),
         ("priorityClass.name=High", "name"),

@@ -158,7 +158,7 @@ def test_network_policy_admits_only_the_operators_ports() -> None:
     (policy,) = objects("NetworkPolicy")
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     (rule,) = policy["spec"]["ingress"]
-    assert [port["port"] for port in rule["ports"]] == ["metrics", "health", 9443]
+    assert [port["port"] for port in rule["ports"]] == ["metrics", "health", 9443, 8083]
 
 
 def test_webhooks_apply_to_opted_in_namespaces_but_never_to_system_namespaces() -> None:

@@ -23,8 +23,8 @@
 {{- $settings := default dict .Values.settings -}}
 {{- $place := "the Lease is where its rights are, in the release's namespace" -}}
 {{- $port := "probes and Services of the chart want the port that it has" -}}
-{{- $problems := dict "lease_namespace" $place "metrics_port" $port "health_port" $port -}}
-{{- range $option, $value := dict "scheduler_names" "schedulerNames" "leader_elect" "replicas" "lease_name" "fullnameOverride" "log_format" "logFormat" "admission_port" "admission.port" "pipelines" "pipelines.enabled" "pipeline_namespaces" "pipelines.namespaces" "provisioning_class" "provisioning.class" -}}
+{{- $problems := dict "lease_namespace" $place "metrics_port" $port "health_port" $port "api_port" $port -}}
+{{- range $option, $value := dict "scheduler_names" "schedulerNames" "leader_elect" "replicas" "lease_name" "fullnameOverride" "log_format" "logFormat" "admission_port" "admission.port" "pipelines" "pipelines.enabled" "pipeline_namespaces" "pipelines.namespaces" "provisioning_class" "provisioning.class" "api_service_port" "api.enabled" "ui" "ui.enabled" -}}
 {{- $_ := set $problems $option (printf "the chart's own value %s says it" $value) -}}
 {{- end -}}
 {{- range $option, $problem := $problems -}}

@@ -268,10 +268,12 @@ class Settings(BaseSettings):
     )
     metrics_port: _Port = Field(8080, description="Port of /metrics and /readyz; 0 for none.")
     health_port: _Port = Field(8081, description="Port of the liveness probe with `allaboard run`; 0 for none.")
-    api_port: _Port = Field(8082, description="Port of the read-only API (docs/api.md); 0 for none.")
-    api_address: Annotated[str, _of_the_form(rf"{OBJECT_NAME}|[0-9a-f:]{{2,39}}", "an address, such as 127.0.0.1 or 0.0.0.0")] = Field(
-        "127.0.0.1",
-        description="Address of the read-only API. On 127.0.0.1, kubectl port-forward reaches it; elsewhere callers need a bearer token.",
+    api_port: _Port = Field(8082, description="Port of the read-only API on 127.0.0.1, for kubectl port-forward (docs/api.md); 0 for none.")
+    api_service_port: _Port = Field(
+        0, description="Port of the read-only API for a Service. Callers need a bearer token (docs/api.md); 0 for none."
+    )
+    api_service_address: Annotated[str, _of_the_form(rf"|{OBJECT_NAME}|[0-9a-f:]{{2,39}}", "an address, such as 10.0.0.1")] = Field(
+        "", description="Address of api_service_port; empty for all addresses."
     )
     ui: bool = Field(False, description="Serve the departure board, a page on the port of the API (docs/api.md).")
     admission_port: _Port = Field(0, description="Port of the admission webhooks (docs/admission.md); 0 for none.")
