@@ -47,11 +47,11 @@ demo: $(RUNS) ## Watch real manifests being scheduled whole or not at all (under
 # every program that the tests start would be compiled each time.
 PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/bytecode $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test: $(READY) ## Run every test that needs only the sandbox, in parallel; seven minutes on two cores
+test: $(READY) ## Run every test that needs only the sandbox, in parallel; twenty minutes on two cores
 	$(PYTEST)
 
 # The unit tests without those that start processes of their own.
-test-fast: $(READY) ## Run the tests that a change should pass first: the unit tests that need this process only; under two minutes on two cores
+test-fast: $(READY) ## Run the tests that a change should pass first: the unit tests that need this process only; six minutes on two cores
 	$(PYTEST) tests/unit -m 'not processes'
 
 # A test that fails here and not in `make test` depends on speed: it should wait for what it asks about.

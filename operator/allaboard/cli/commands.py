@@ -271,6 +271,7 @@ Look at a cluster later, or elsewhere:
 )
 @click.argument("output", metavar="FILE", default="-")
 @click.option("--anonymize", "is_anonymous", is_flag=True, help="Replace all names, and leave out the operator's messages and decisions.")
+@_API
 @_cluster
 def snapshot(**stated: Any) -> None:
     """Write the cluster and the operator's state into FILE, or to stdout, as JSON.

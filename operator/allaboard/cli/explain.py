@@ -10,7 +10,7 @@ from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.durations import duration, moment
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.tables import print_tables, print_wrapped, table_of
-from allaboard.cli.watching import show
+from allaboard.cli.watching import show, without_title
 from allaboard.model.quantities import format_amount
 from allaboard.sight.amounts import scheduler_amount
 from allaboard.sight.values import Amounts, Decision, Gang, NodeGroup, Outlook, OutlookNode
@@ -36,7 +36,7 @@ def answer_of(found: Gang) -> str:
     """Return in one sentence whether the gang runs, or why it waits."""
     row = found.row
     title = f"Gang {row.namespace}/{row.name}"
-    message = row.message.removeprefix(f"podgroup {row.namespace}/{row.name}: ")
+    message = without_title(row.namespace, row.name, row.message)
     if found.advice:
         message = message.removesuffix(found.advice).rstrip()  # advice has a line of its own
     if row.position is None:
@@ -88,7 +88,8 @@ def _print(found: Gang) -> None:
         click.echo()
         decisions = table_of("TIME", "DECISION", "REASON", "TIMES", "MESSAGE")
         for each in found.history[-_FEW:]:
-            decisions.add_row(moment(each.last_at, now), each.decision, each.reason or "<none>", str(each.times), each.message)
+            message = without_title(each.namespace, each.name, each.message)
+            decisions.add_row(moment(each.last_at, now), each.decision, each.reason or "<none>", str(each.times), message)
         print_tables(decisions)
 
 
@@ -105,10 +106,12 @@ def _facts(found: Gang, now: float) -> Iterator[str]:
         yield f"Capacity that would be enough is kept for {row.waits_for}, which is ahead of it in the queue."
     if (kept := found.reservation) is not None:
         nodes = f"{len(kept.nodes)} node{'s' if len(kept.nodes) > 1 else ''}"
-        why = f"{kept.evicts} pods are evicted for it" if kept.evicts else f"{kept.awaits} other jobs have to end before"
+        others = "1 other job has" if kept.awaits == 1 else f"{kept.awaits} other jobs have"
+        why = f"{kept.evicts} pods are evicted for it" if kept.evicts else f"{others} to end before"
         yield f"Capacity of {nodes} is reserved for it; {why} (times: {kept.basis})."
-    if (plan := found.plan) is not None and row.position is not None:
-        yield f"The last search placed {plan.placed} members and left out {plan.unplaced}; it ended by {plan.stopped_by}."
+    if (plan := found.plan) is not None and row.position is not None and not plan.feasible:
+        found_out = "proved that it doesn't fit now" if plan.feasible is False else "found no placement, and no proof that there is none"
+        yield f"The last search {found_out}; its best placement has nodes for {plan.placed} members and none for {plan.unplaced}."
     if found.advice:
         yield found.advice
 

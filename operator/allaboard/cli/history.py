@@ -5,7 +5,7 @@ import click
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.durations import moment
 from allaboard.cli.tables import print_with_details, table_of
-from allaboard.cli.watching import note_hidden, show
+from allaboard.cli.watching import note_hidden, show, without_title
 from allaboard.sight.values import Decisions
 
 
@@ -31,4 +31,4 @@ def _print(found: Decisions) -> None:
     table = table_of("TIME", "NAMESPACE", "GANG", "DECISION", "REASON", "TIMES")
     for row in found.decisions:
         table.add_row(moment(row.last_at, found.at), row.namespace, row.name, row.decision, row.reason or "<none>", str(row.times))
-    print_with_details(table, [[row.message] if row.message else [] for row in found.decisions])
+    print_with_details(table, [[without_title(row.namespace, row.name, row.message)] if row.message else [] for row in found.decisions])

@@ -7,7 +7,7 @@ import click
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.durations import duration, moment
 from allaboard.cli.tables import is_too_wide, print_aligned, print_with_details, table_of
-from allaboard.cli.watching import note_hidden, show
+from allaboard.cli.watching import note_hidden, show, without_title
 from allaboard.sight.values import GangRow, Queue
 
 _COLUMNS = ("#", "GANG", "PRIO", "MEMBERS", "GPUS", "WAITED", "START", "REASON")
@@ -37,7 +37,7 @@ def _print(found: Queue, *, is_wide: bool) -> None:
     wide, narrow = table_of(*_COLUMNS, "WAITS FOR", "MESSAGE"), table_of(*_COLUMNS)
     for row in found.gangs:
         cells = _cells(row, found.at)
-        wide.add_row(*cells, row.waits_for or "<none>", row.message)
+        wide.add_row(*cells, row.waits_for or "<none>", without_title(row.namespace, row.name, row.message))
         narrow.add_row(*cells)
     if is_wide and not is_too_wide(wide):
         print_aligned(wide)
@@ -47,7 +47,7 @@ def _print(found: Queue, *, is_wide: bool) -> None:
 
 def _details(row: GangRow) -> Iterator[str]:
     if row.message:
-        yield row.message
+        yield without_title(row.namespace, row.name, row.message)
     if row.waits_for:
         yield f"waits for {row.waits_for}"
 

@@ -63,6 +63,11 @@ async def _show(
             await asyncio.sleep(every)
 
 
+def without_title(namespace: str, name: str, message: str) -> str:
+    """Return the message about a gang without the gang's name at its beginning, for lines that name the gang already."""
+    return message.removeprefix(f"podgroup {namespace}/{name}: ")
+
+
 def note_hidden(number: int, what: str) -> None:
     """Say how many gangs, or other things, of namespaces that the user may not read were left out; nothing if none were."""
     if number:

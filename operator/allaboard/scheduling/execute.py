@@ -438,7 +438,8 @@ class Executor:
         reason = "" if because is None else type(because).__name__
         if isinstance(because, reasons.NoCapacity) and because.cause is not None:
             reason = str(because.cause.code)
-        self._note(gang.key, Transition.of(now, type(decision).__name__, reason, message))
+        if not isinstance(decision, decide.Done):  # which says that nothing had to be decided
+            self._note(gang.key, Transition.of(now, type(decision).__name__, reason, message))
         if (plan := plan_of(decision)) is not None:
             self.gangs.records.of(gang.key).history.plan = summary_of(now, plan)
 

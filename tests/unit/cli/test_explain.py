@@ -99,7 +99,7 @@ def test_a_reservation_and_the_last_search_are_explained() -> None:
     plan = PlanRow(at=NOW, feasible=False, placed=1, unplaced=1, generations=0, stopped_by="infeasible", found_by="greedy")
     text = explain(a_gang(reservation=kept, plan=plan)).stdout
     assert "Capacity of 2 nodes is reserved for it; 3 other jobs have to end before (times: stated)." in text
-    assert "The last search placed 1 members and left out 1; it ended by infeasible." in text
+    assert "The last search proved that it doesn't fit now; its best placement has nodes for 1 members and none for 1." in text
 
 
 def test_nodes_are_shown_with_what_they_lack_and_where_the_gang_would_run() -> None:

@@ -60,14 +60,14 @@ def test_gangs_are_listed_in_the_order_of_attempts_with_their_reasons(show: Call
     assert first.split() == ["#", "GANG", "PRIO", "MEMBERS", "GPUS", "WAITED", "START", "REASON"]
     assert row.split()[:6] == ["1", "default/big", "0", "0/2", "0", "1h30m"]
     assert row.split()[-1] == "Insufficient"
-    assert message.strip() == MESSAGE
+    assert f"podgroup default/big: {message.strip()}" == MESSAGE
     assert other.split() == ["2", "default/small", "0", "0/2", "0", "0s", "<unknown>", "<none>"]
 
 
 def test_wide_output_has_a_line_for_each_gang(show: Callable[..., Result]) -> None:
     lines = show("-o", "wide").stdout.splitlines()
     assert len(lines) == 3
-    assert lines[1].endswith(MESSAGE)
+    assert lines[1].endswith(MESSAGE.removeprefix("podgroup default/big: "))
 
 
 def test_a_namespace_without_waiting_gangs_says_so(show: Callable[..., Result]) -> None:
