@@ -5,7 +5,7 @@ A page that shows the present state needn't ask again and again: ``/api/v1/event
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,8 @@ from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue
 _BASE = "/api/v1"
 _MOST_STREAMS = 64
 _BEAT_SECONDS = 15.0  # a proxy on the way may end a connection on which nothing is sent
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_PIECE = 1 << 16  # characters of an answer that are written at once
 _PAUSE_SECONDS = 1.0  # least time between two events of a stream
 
 
@@ -100,13 +102,19 @@ class Api:
         app.router.add_get(f"{_BASE}/openapi.json", self._openapi)
         return app
 
-    def _handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def handle(request: web.Request) -> web.Response:
+    def _handler(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
             rights = await self._access.rights(request.headers, self._board.namespaces() if route.shows_gangs else ())
             found = await route.answer(request, rights)
             if found is None:
                 raise RefusedError(404, f"{request.path}: there is no such object")
-            return _response(await _json_of(found))
+            pieces = _pieces_of(found)
+            answer = web.StreamResponse(headers=_HEADERS)
+            answer.content_type = "application/json"
+            await answer.prepare(request)
+            async for piece in pieces:
+                await answer.write(piece.encode())
+            return answer
 
         return handle
 
@@ -199,28 +207,28 @@ def _content(model: str, words: str) -> dict[str, Any]:
     return {"description": words, "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}}}}
 
 
-async def _json_of(value: Value) -> str:
-    """Return a value as JSON. Of a long list, a few rows are written at a time, while other tasks run in between."""
-    slices, parts = Slices(), []
-    for name, field in type(value).model_fields.items():
+async def _pieces_of(value: Value) -> AsyncIterator[str]:
+    """Yield a value as JSON, in pieces. Of a long list, a few rows are written at a time, while other tasks run in between."""
+    slices, piece = Slices(), "{"
+    for place, (name, field) in enumerate(type(value).model_fields.items()):
         found = getattr(value, name)
+        piece += f'{"," if place else ""}"{field.alias or to_camel(name)}":'
         if isinstance(found, list) and found and isinstance(found[0], Value):
-            rows = []
-            for row in found:
+            piece += "["
+            for number, row in enumerate(found):
+                piece += f"{',' if number else ''}{row.json_text}"
+                if len(piece) > _PIECE:
+                    yield piece
+                    piece = ""
                 await slices.give_way()
-                rows.append(row.json_text)
-            text = f"[{','.join(rows)}]"
-        elif isinstance(found, Value):
-            text = found.json_text
+            piece += "]"
         else:
-            text = to_json(found).decode()
-        parts.append(f'"{field.alias or to_camel(name)}":{text}')
-    return f"{{{','.join(parts)}}}"
+            piece += found.json_text if isinstance(found, Value) else to_json(found).decode()
+    yield f"{piece}}}"
 
 
 def _response(text: str, status: int = 200) -> web.Response:
-    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.Response(text=text, status=status, content_type="application/json", headers=headers)
+    return web.Response(text=text, status=status, content_type="application/json", headers=_HEADERS)
 
 
 @web.middleware

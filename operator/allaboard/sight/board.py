@@ -138,7 +138,7 @@ class Board:
         record, reservation = self.records.find(key), self.ledger.find(key)
         row = self._row(gang, position, allows)
         await asyncio.sleep(0)
-        outlook, groups = self._prospects(gang, row, allows) if row.position is not None else (None, [])
+        outlook, groups = await self._prospects(gang, row, allows) if row.position is not None else (None, [])
         return Gang(
             at=self.now(),
             row=row,
@@ -274,11 +274,12 @@ class Board:
             return None
         return self._user(pod) if allows(pod.namespace) else ""
 
-    def _prospects(self, gang: GangState, row: GangRow, allows: Allows) -> tuple[Outlook | None, Sequence[NodeGroup]]:
+    async def _prospects(self, gang: GangState, row: GangRow, allows: Allows) -> tuple[Outlook | None, Sequence[NodeGroup]]:
         """Return where a waiting gang would run, and what each group of nodes lacks for its members."""
         gang = resolve(gang, self.view.volumes, self.view, self.levels)
         present = self.view.snapshot(gang.priority)
         seen = self.ledger.left_to(self.ledger.applicant(gang), present)
+        await asyncio.sleep(0)  # that takes 20 ms for 100,000 pods
         record, reservation = self.records.find(gang.key), self.ledger.find(gang.key)
         outlook = None
         if reservation is not None:
