@@ -1,107 +1,162 @@
-// Draws the nodes on a canvas: a tile for each node, in it a square for each GPU or a bar of cpu, coloured by gang.
+// The wall: the nodes on a canvas, with a legend, a line about what is pointed at, and the same as a table.
 
-import { colour } from "./words.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
+import { draw, drawGhost, drawMissing, drawOver, drawSquare, gangAt, layout, styleOf, tileAt } from "./drawing.js";
+import { count, number, plain } from "./words.js";
 
-const gap = 4;
-const title = 18; // pixels above a group of nodes
-const perRow = 4; // squares in a row of a tile
+const rowsAtFirst = 100; // of the table
 
-// Returns the place of each tile: {node, x, y, size, tall}, its width and height in pixels, and of each title; `height` is that of the drawing.
-export function layout(nodes, width) {
-  const groups = new Map();
-  for (const node of nodes) {
-    if (!groups.has(node.domain)) groups.set(node.domain, []);
-    groups.get(node.domain).push(node);
-  }
-  const size = nodes.length > 2000 ? 14 : nodes.length > 400 ? 20 : nodes.length > 60 ? 34 : 52;
-  const tall = Math.round(size * Math.max(0.5, Math.min(1, Math.max(...nodes.map((node) => Math.ceil(squares(node).length / perRow)), 0) / perRow || 1)));
-  const across = Math.max(1, Math.floor((width + gap) / (size + gap)));
-  const tiles = [];
-  const titles = [];
-  let y = 0;
-  for (const [domain, members] of [...groups].sort(([one], [other]) => (one < other ? -1 : 1))) {
-    if (groups.size > 1 || domain) {
-      titles.push({ text: domain || "no label", y });
-      y += title;
-    }
-    members.forEach((node, place) => {
-      tiles.push({ node, x: (place % across) * (size + gap), y: y + Math.floor(place / across) * (tall + gap), size, tall });
-    });
-    y += Math.ceil(members.length / across) * (tall + gap) + gap;
-  }
-  return { tiles, titles, height: y };
+export function useStyle() {
+  const [style, setStyle] = useState(() => styleOf(document.documentElement));
+  useEffect(() => {
+    const dark = matchMedia("(prefers-color-scheme: dark)");
+    const change = () => setStyle(styleOf(document.documentElement));
+    dark.addEventListener("change", change);
+    return () => dark.removeEventListener("change", change);
+  }, []);
+  return style;
 }
 
-// Returns the gang of each square of a tile; "" for a free square.
-export function squares(node) {
-  const count = Math.min(Math.round(node.gpus), 16);
-  if (!count) return [];
-  const scale = count / node.gpus;
-  const found = [];
-  for (const share of node.shares) {
-    for (let used = Math.round(share.gpus * scale); used > 0 && found.length < count; used--) found.push(share.gang || "?");
-  }
-  while (found.length < count) found.push("");
-  return found;
+export function Wall({ nodes, groupedBy, lit, outlook, outlookOf, chosen, light, choose, style }) {
+  const panel = useRef(null);
+  const canvas = useRef(null);
+  const over = useRef(null);
+  const drawn = useRef({});
+  const [width, setWidth] = useState(0);
+  const [tip, setTip] = useState("");
+  // The places of the tiles depend on the names, groups and sizes of the nodes only; the nodes in them are exchanged.
+  const names = useMemo(() => nodes.map((node) => `${node.name} ${node.domain} ${node.gpus}`).join("\n"), [nodes]);
+  const places = useMemo(() => (width ? layout(nodes, width) : null), [names, width]);
+  const plan = useMemo(() => {
+    if (!places) return null;
+    const newest = new Map(nodes.map((node) => [node.name, node]));
+    for (const tile of places.tiles) tile.node = newest.get(tile.node.name);
+    return { ...places };
+  }, [places, nodes]);
+
+  useEffect(() => {
+    const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+    observer.observe(panel.current);
+    return () => observer.disconnect();
+  }, []);
+  useEffect(() => {
+    if (!plan) return;
+    const before = drawn.current;
+    const isSame = before.places === places && before.style === style;
+    drawn.current = { places, style, tiles: draw(canvas.current, plan, style, isSame ? before.tiles : null) };
+    canvas.current.dataset.drawn = Number(canvas.current.dataset.drawn || 0) + 1;
+    performance.mark("wall");
+  }, [plan, style]);
+  const shown = lit || chosen;
+  const shownOutlook = shown && shown === outlookOf ? outlook : null;
+  const concerned = useRef([]);
+  useEffect(() => {
+    if (plan) concerned.current = drawOver(over.current, plan, shown, shownOutlook, style);
+  }, [plan, shown, shownOutlook, style]);
+  useEffect(() => {
+    if (!plan || !chosen || !concerned.current.length) return;
+    const { scrollTop, clientHeight } = panel.current;
+    const tops = concerned.current.map((tile) => tile.y);
+    const [first, last] = [Math.min(...tops), Math.max(...tops) + plan.tall];
+    if (first < scrollTop || last > scrollTop + clientHeight) panel.current.scrollTo({ top: first - 24 });
+  }, [chosen, Boolean(shownOutlook)]);
+
+  const find = (event) => {
+    const box = canvas.current.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const tile = plan && tileAt(plan, x, y);
+    return [tile, tile ? gangAt(plan, tile, x, y) : ""];
+  };
+  const point = (event) => {
+    const [tile, gang] = find(event);
+    setTip(tile ? nodeText(tile.node) : "");
+    light(gang);
+  };
+  const leave = () => {
+    setTip("");
+    light("");
+  };
+  const pick = (event) => {
+    const [, gang] = find(event);
+    if (gang) choose(gang);
+  };
+  return html`<section class="wall" aria-labelledby="wall">
+    <h2 id="wall">Wall <small>${count(nodes.length, "node")}${groupedBy ? html` by <span class="name">${plain(groupedBy)}</span>` : ""}</small></h2>
+    <div class="panel" ref=${panel} tabindex="0" role="region" aria-label="The wall; the table of nodes has the same">
+      <canvas ref=${canvas} role="img" aria-label=${wallText(nodes)}></canvas>
+      <canvas ref=${over} class="over" aria-hidden="true" onPointerMove=${point} onPointerLeave=${leave} onClick=${pick}></canvas>
+    </div>
+    <p class="tip" aria-hidden="true">${tip || "Point at a node to see which gangs use it, and at a square to light its gang. A click opens the gang."}</p>
+    <${Legend} style=${style} hasBars=${nodes.some((node) => !node.gpus)} />
+    <${NodeTable} nodes=${nodes} />
+  </section>`;
 }
 
-export function draw(canvas, plan, lit, style) {
-  const ratio = window.devicePixelRatio || 1;
-  const width = canvas.clientWidth;
-  canvas.width = width * ratio;
-  canvas.height = plan.height * ratio;
-  canvas.style.height = `${plan.height}px`;
-  const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio);
-  pen.clearRect(0, 0, width, plan.height);
-  pen.font = "12px system-ui, sans-serif";
-  pen.textBaseline = "top";
-  pen.fillStyle = style.soft;
-  for (const { text, y } of plan.titles) pen.fillText(text, 0, y);
-  const uses = ({ node }) => node.shares.some((share) => share.gang === lit);
-  const isUsed = plan.tiles.some(uses); // a gang that has no node yet lights nothing, and dims nothing
-  for (const tile of plan.tiles) drawTile(pen, tile, !isUsed || uses(tile), style);
+function wallText(nodes) {
+  const full = nodes.filter((node) => node.gpus && !node.gpusFree).length;
+  const bad = nodes.filter((node) => !node.isReady || node.isCordoned).length;
+  return `${count(nodes.length, "node")}, ${full} without a free GPU, ${bad} not ready or cordoned`;
 }
 
-function drawTile(pen, { node, x, y, size, tall }, isLit, style) {
-  pen.globalAlpha = isLit ? 1 : 0.25;
-  const gangs = squares(node);
-  if (gangs.length) {
-    const rows = Math.ceil(gangs.length / perRow);
-    const side = Math.min((size - 2) / perRow, (tall - 2) / rows);
-    gangs.forEach((gang, place) => {
-      const left = x + 1 + (place % perRow) * side;
-      const top = y + 1 + Math.floor(place / perRow) * side;
-      pen.fillStyle = gang ? colour(gang) : style.free;
-      pen.fillRect(left, top, side - 1, side - 1);
-    });
-  } else {
-    drawBar(pen, node, x, y, size, tall, style);
-  }
-  pen.strokeStyle = node.isReady && !node.isCordoned ? style.line : style.warn;
-  pen.strokeRect(x + 0.5, y + 0.5, size - 1, tall - 1);
-  if (!node.isReady || node.isCordoned) {
-    pen.beginPath();
-    pen.moveTo(x, y);
-    pen.lineTo(x + size, y + tall);
-    pen.stroke();
-  }
-  pen.globalAlpha = 1;
+const samples = [
+  ["used, a colour for each gang", (pen, style) => drawSquare(pen, "sample/gang", 0, 0, 15, style)],
+  ["free", (pen, style) => drawSquare(pen, "", 0, 0, 15, style)],
+  ["stranded", (pen, style) => drawSquare(pen, "-", 0, 0, 15, style)],
+  ["would run here", (pen, style) => drawGhost(pen, "sample/ghost", 0, 0, 14, 14, style)],
+  ["missing", (pen, style) => drawMissing(pen, 0, 0, 14, 14, style)],
+];
+
+function Legend({ style, hasBars }) {
+  return html`<ul class="legend" aria-label="Legend of the wall">
+    ${samples.map(([text, paint]) => html`<li key=${text}><${Sample} paint=${paint} style=${style} />${text}</li>`)}
+    <li>${hasBars ? "a square is a GPU; a bar is cpu" : "a square is a GPU"}; crossed out: not ready; struck: cordoned</li>
+  </ul>`;
 }
 
-function drawBar(pen, node, x, y, size, tall, style) {
-  pen.fillStyle = style.free;
-  pen.fillRect(x + 1, y + 1, size - 2, tall - 2);
-  const all = node.allocatable.cpu || 1;
-  let bottom = y + tall - 1;
-  for (const share of node.shares) {
-    const height = ((tall - 2) * (share.requests.cpu || 0)) / all;
-    pen.fillStyle = colour(share.gang || "?");
-    pen.fillRect(x + 1, bottom - height, size - 2, height);
-    bottom -= height;
-  }
+function Sample({ paint, style }) {
+  const canvas = useRef(null);
+  useEffect(() => {
+    const ratio = window.devicePixelRatio || 1;
+    canvas.current.width = canvas.current.height = 14 * ratio;
+    const pen = canvas.current.getContext("2d");
+    pen.scale(ratio, ratio);
+    paint(pen, style);
+  }, [style]);
+  return html`<canvas ref=${canvas} class="sample" aria-hidden="true"></canvas>`;
 }
 
-export function tileAt(plan, x, y) {
-  return plan.tiles.find((tile) => x >= tile.x && x < tile.x + tile.size && y >= tile.y && y < tile.y + tile.tall);
+function NodeTable({ nodes }) {
+  const [isOpen, setOpen] = useState(false);
+  const [most, setMost] = useState(rowsAtFirst);
+  const [words, setWords] = useState("");
+  const asked = words.toLowerCase();
+  const found = isOpen ? nodes.filter((node) => `${node.name} ${node.domain} ${usersOf(node)}`.toLowerCase().includes(asked)) : [];
+  return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>The nodes as a table</summary>
+    ${isOpen ? html`<div class="filters"><label>Nodes with <input type="search" placeholder="name, group or gang" value=${words} onInput=${(event) => setWords(event.target.value)} /></label></div>
+    <div class="scroll" tabindex="0" role="region" aria-label="The nodes"><table>
+      <thead><tr><th>Node</th><th>Group</th><th class="number">GPUs</th><th class="number">Free</th><th class="number">Stranded</th><th>State</th><th>Used by (pods)</th></tr></thead>
+      <tbody>${found.slice(0, most).map((node) => html`<tr key=${node.name}>
+        <td class="name">${plain(node.name)}</td><td class="name">${plain(node.domain)}</td><td class="number">${number(node.gpus)}</td><td class="number">${number(node.gpusFree)}</td>
+        <td class="number">${number(node.gpusStranded)}</td><td>${troubleOf(node) || "ready"}</td><td class="name">${usersOf(node)}</td></tr>`)}</tbody>
+    </table></div>
+    <${More} shown=${Math.min(most, found.length)} all=${found.length} show=${() => setMost(most + rowsAtFirst)} what="nodes" />` : null}
+  </details>`;
 }
+
+export function More({ shown, all, show, what }) {
+  if (shown >= all) return null;
+  return html`<p class="more">${shown} of ${all} ${what} <button onClick=${show}>Show more</button></p>`;
+}
+
+const troubleOf = (node) => (node.isReady ? (node.isCordoned ? "cordoned" : "") : "not ready");
+
+const usersOf = (node) =>
+  node.shares.map((share) => `${share.gang ? plain(share.gang) : "another namespace"} (${share.pods})`).join(", ") || "no pod";
+
+function nodeText(node) {
+  const free = node.gpus ? `${number(node.gpusFree)} of ${number(node.gpus)} GPUs free` : `${number(node.free.cpu || 0)} of ${number(node.allocatable.cpu || 0)} cpu free`;
+  const stranded = node.gpusStranded > 0.05 ? `, ${number(node.gpusStranded)} stranded` : "";
+  const trouble = troubleOf(node);
+  return `${plain(node.name)}: ${free}${stranded}${trouble && `, ${trouble}`}; used by ${usersOf(node)}`;
+}
+

@@ -1,0 +1,306 @@
+// Draws the nodes on canvases: a tile for each node, in it a square for each GPU or a bar of cpu, coloured by gang.
+//
+// One canvas shows the present state; of it only tiles that have changed are drawn again. A second canvas above dims all that a gang
+// doesn't concern, and shows where a waiting gang would run.
+
+import { GPU, colour, plain } from "./words.js";
+
+const perRow = 4; // squares in a row of a tile
+const mostSquares = 16; // in a tile
+const title = 16; // pixels above a group of nodes
+const sides = [22, 19, 16, 13, 11, 9, 7, 6, 5, 4, 3]; // pixels of a square with the gap beside
+const tallest = 420; // pixels: larger squares are taken while the drawing isn't taller; on narrow screens it's less
+
+export function styleOf(element) {
+  const styles = getComputedStyle(element);
+  const names = ["ink", "soft", "line", "free", "card", "veil", "accent", "missing", "stranded", "hidden"];
+  const found = Object.fromEntries(names.map((name) => [name, styles.getPropertyValue(`--${name}`).trim()]));
+  return { ...found, lightness: Number(styles.getPropertyValue("--lightness")), font: styles.fontFamily, colours: new Map() };
+}
+
+// Returns the place of each tile, {node, x, y}, and of each title, {text, x, y, width}. `wide` and `tall` are the size of a tile.
+export function layout(nodes, width) {
+  const groups = new Map();
+  let rows = 1;
+  for (const node of nodes) {
+    if (!groups.has(node.domain)) groups.set(node.domain, []);
+    groups.get(node.domain).push(node);
+    rows = Math.max(rows, node.gpus ? Math.ceil(Math.min(Math.round(node.gpus), mostSquares) / perRow) : 2);
+  }
+  const sorted = [...groups].sort(([one], [other]) => (one < other ? -1 : 1));
+  let plan;
+  for (const side of sides) {
+    plan = arrange(sorted, width, side, rows);
+    if (plan.height <= Math.min(tallest, width)) break;
+  }
+  return plan;
+}
+
+function arrange(groups, width, side, rows) {
+  const gap = side > 5 ? 4 : 2;
+  const apart = side > 5 ? 16 : 8; // pixels between two groups
+  const wide = perRow * side + 3;
+  const tall = rows * side + 3;
+  const isTitled = groups.length > 1 || Boolean(groups.length && groups[0][0]);
+  const across = Math.max(1, Math.floor((width + gap) / (wide + gap)));
+  const largest = Math.max(...groups.map(([, members]) => members.length), 1);
+  const deep = groups.length > 1 ? Math.max(1, Math.round(Math.sqrt((largest * wide) / (2 * tall)))) : 1;
+  const least = groups.length > 1 ? Math.ceil(56 / (wide + gap)) : across; // columns that a title needs
+  const tiles = [];
+  const titles = [];
+  let x = 0;
+  let y = 0;
+  let line = 0; // height of the present line of groups
+  for (const [domain, members] of groups) {
+    const columns = Math.min(across, Math.max(least, Math.ceil(members.length / deep)));
+    const broad = columns * (wide + gap) - gap;
+    if (x && x + broad > width) {
+      x = 0;
+      y += line;
+      line = 0;
+    }
+    const top = y + (isTitled ? title : 0);
+    if (isTitled) titles.push({ text: plain(domain || "no label"), x, y, width: broad });
+    members.forEach((node, place) => {
+      tiles.push({ node, x: x + (place % columns) * (wide + gap), y: top + Math.floor(place / columns) * (tall + gap) });
+    });
+    line = Math.max(line, top - y + Math.ceil(members.length / columns) * (tall + gap) + (isTitled ? apart / 2 : 0));
+    x += broad + apart;
+  }
+  const byName = new Map(tiles.map((tile) => [tile.node.name, tile]));
+  return { tiles, titles, byName, side, wide, tall, width, height: y + line };
+}
+
+// Returns what each square of a tile shows: the name of a gang, "?" for a gang that has no name here, "-" for stranded, "" for free.
+export function squares(node) {
+  const all = Math.min(Math.round(node.gpus), mostSquares);
+  if (!all) return [];
+  const scale = all / node.gpus;
+  const found = [];
+  for (const share of node.shares) {
+    for (let used = Math.round(share.gpus * scale); used > 0 && found.length < all; used--) found.push(share.gang || "?");
+  }
+  const free = all - found.length;
+  const stranded = Math.min(free, Math.round(node.gpusStranded * scale));
+  for (let place = 0; place < free; place++) found.push(place < free - stranded ? "" : "-");
+  return found;
+}
+
+// Returns a pen for a canvas of a size in CSS pixels; the canvas is empty if its size has changed.
+function penOf(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return pen;
+}
+
+// Draws the present state. `drawn` maps tiles to the nodes that are drawn there; null draws all. Returns what is drawn now.
+export function draw(canvas, plan, style, drawn) {
+  const pen = penOf(canvas, plan.width, plan.height);
+  if (!drawn) {
+    pen.clearRect(0, 0, plan.width, plan.height);
+    pen.font = `11px ${style.font}`;
+    pen.textBaseline = "top";
+    pen.fillStyle = style.soft;
+    for (const { text, x, y, width } of plan.titles) pen.fillText(shortened(pen, text, width), x, y);
+  }
+  const next = new Map();
+  plan.tiles.forEach((tile, place) => {
+    if (!drawn || drawn.get(place) !== tile.node) drawTile(pen, plan, tile, style);
+    next.set(place, tile.node);
+  });
+  return next;
+}
+
+function shortened(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let length = Math.min(text.length, Math.floor(width / 4));
+  while (length && pen.measureText(`${text.slice(0, length)}…`).width > width) length--;
+  return length ? `${text.slice(0, length)}…` : "";
+}
+
+function drawTile(pen, plan, tile, style) {
+  const { node, x, y } = tile;
+  pen.clearRect(x, y, plan.wide, plan.tall);
+  if (node.gpus) {
+    squares(node).forEach((gang, place) => drawSquare(pen, gang, ...cornerOf(plan, tile, place), plan.side, style));
+  } else {
+    drawBar(pen, plan, tile, style);
+  }
+  pen.lineWidth = 1;
+  pen.strokeStyle = node.isReady && !node.isCordoned ? style.line : style.missing;
+  pen.strokeRect(x + 0.5, y + 0.5, plan.wide - 1, plan.tall - 1);
+  if (!node.isReady || node.isCordoned) drawCross(pen, x + 1, y + 1, plan.wide - 2, plan.tall - 2, !node.isReady);
+}
+
+const cornerOf = (plan, tile, place) => [tile.x + 2 + (place % perRow) * plan.side, tile.y + 2 + Math.floor(place / perRow) * plan.side];
+
+// Draws one stroke, or two of them as a cross.
+function drawCross(pen, x, y, width, height, isWhole) {
+  pen.beginPath();
+  pen.moveTo(x, y + height);
+  pen.lineTo(x + width, y);
+  if (isWhole) {
+    pen.moveTo(x, y);
+    pen.lineTo(x + width, y + height);
+  }
+  pen.stroke();
+}
+
+export function drawSquare(pen, gang, x, y, side, style) {
+  const size = side - 1;
+  if (gang === "" || gang === "-") {
+    pen.fillStyle = gang && side < 6 ? style.stranded : style.free;
+    pen.fillRect(x, y, size, size);
+    if (gang && side >= 6) {
+      pen.strokeStyle = style.stranded;
+      pen.lineWidth = 1;
+      pen.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
+      drawCross(pen, x + 1, y + 1, size - 2, size - 2, false);
+    }
+    return;
+  }
+  pen.fillStyle = gang === "?" ? style.hidden : colour(gang, style);
+  pen.fillRect(x, y, size, size);
+}
+
+// A square where a waiting gang would run: hatched with its colour, and framed.
+export function drawGhost(pen, gang, x, y, width, height, style) {
+  pen.clearRect(x, y, width, height);
+  pen.fillStyle = style.card;
+  pen.fillRect(x, y, width, height);
+  pen.strokeStyle = colour(gang, style);
+  pen.lineWidth = width < 6 ? 1 : 1.5;
+  pen.save();
+  pen.beginPath();
+  pen.rect(x, y, width, height);
+  pen.clip();
+  pen.beginPath();
+  const step = width < 6 ? 2 : 4;
+  for (let start = -height; start < width; start += step) {
+    pen.moveTo(x + start, y + height);
+    pen.lineTo(x + start + height, y);
+  }
+  pen.stroke();
+  pen.restore();
+  if (width > 4) pen.strokeRect(x + 0.75, y + 0.75, width - 1.5, height - 1.5);
+}
+
+// What a waiting gang lacks: framed, with a cross.
+export function drawMissing(pen, x, y, width, height, style) {
+  pen.strokeStyle = pen.fillStyle = style.missing;
+  if (width < 5) {
+    pen.fillRect(x, y, width, height);
+    return;
+  }
+  pen.clearRect(x, y, width, height);
+  pen.fillStyle = style.card;
+  pen.fillRect(x, y, width, height);
+  pen.lineWidth = width < 8 ? 1 : 2;
+  const inset = pen.lineWidth / 2;
+  pen.strokeRect(x + inset, y + inset, width - 2 * inset, height - 2 * inset);
+  const middle = Math.min(width, height) / 2 - inset - 1;
+  drawCross(pen, x + width / 2 - middle, y + height / 2 - middle, 2 * middle, 2 * middle, true);
+}
+
+function drawBar(pen, plan, { node, x, y }, style) {
+  pen.fillStyle = style.free;
+  pen.fillRect(x + 2, y + 2, plan.wide - 4, plan.tall - 4);
+  const all = node.allocatable.cpu || 1;
+  let left = x + 2;
+  for (const share of node.shares) {
+    const width = Math.min(((plan.wide - 4) * (share.requests.cpu || 0)) / all, x + plan.wide - 2 - left);
+    pen.fillStyle = share.gang ? colour(share.gang, style) : style.hidden;
+    pen.fillRect(left, y + 2, Math.max(0, width - 0.5), plan.tall - 4);
+    left += width;
+  }
+}
+
+// Dims all that the gang `lit` doesn't concern, and shows its `outlook` if there is one. Returns the tiles that it concerns.
+export function drawOver(canvas, plan, lit, outlook, style) {
+  const pen = penOf(canvas, plan.width, plan.height);
+  pen.clearRect(0, 0, plan.width, plan.height);
+  const uses = lit ? plan.tiles.filter(({ node }) => node.shares.some((share) => share.gang === lit)) : [];
+  const places = outlook ? outlook.nodes.filter((each) => plan.byName.has(each.node)) : [];
+  if (!uses.length && !places.length) return []; // a gang that concerns no node dims nothing
+  pen.fillStyle = style.veil;
+  pen.fillRect(0, 0, plan.width, plan.height);
+  for (const { x, y, width } of plan.titles) pen.clearRect(x, y, width, title - 2);
+  for (const tile of uses) {
+    pen.clearRect(tile.x - 1, tile.y - 1, plan.wide + 2, plan.tall + 2);
+    pen.fillStyle = style.veil;
+    squares(tile.node).forEach((gang, place) => {
+      if (gang !== lit) pen.fillRect(...cornerOf(plan, tile, place), plan.side - 1, plan.side - 1);
+    });
+    frame(pen, plan, tile, style.accent, false);
+  }
+  for (const place of places) drawPlace(pen, plan, plan.byName.get(place.node), place, lit, outlook, style);
+  return [...uses, ...places.map((place) => plan.byName.get(place.node))];
+}
+
+function frame(pen, plan, tile, ink, isDashed) {
+  pen.strokeStyle = ink;
+  pen.lineWidth = plan.side > 5 ? 2 : 1;
+  pen.setLineDash(isDashed ? [4, 2] : []);
+  pen.strokeRect(tile.x - 0.5, tile.y - 0.5, plan.wide + 1, plan.tall + 1);
+  pen.setLineDash([]);
+}
+
+function drawPlace(pen, plan, tile, place, gang, outlook, style) {
+  pen.clearRect(tile.x - 1, tile.y - 1, plan.wide + 2, plan.tall + 2);
+  const { node } = tile;
+  if (node.gpus) {
+    const [ghosts, missing] = placesOf(node, place, outlook);
+    for (const each of ghosts) drawGhost(pen, gang, ...cornerOf(plan, tile, each), plan.side - 1, plan.side - 1, style);
+    for (const each of missing) drawMissing(pen, ...cornerOf(plan, tile, each), plan.side - 1, plan.side - 1, style);
+  } else {
+    const all = node.allocatable.cpu || 1;
+    const [wants, lacks] = [place.requests.cpu || 0, place.lacks.cpu || 0].map((cpu) => ((plan.wide - 4) * cpu) / all);
+    const used = ((plan.wide - 4) * (all - (node.free.cpu || 0))) / all;
+    const left = tile.x + 2 + Math.max(0, used - lacks);
+    const width = Math.min(wants, tile.x + plan.wide - 2 - left);
+    if (width > lacks) drawGhost(pen, gang, left + lacks, tile.y + 2, width - lacks, plan.tall - 4, style);
+    if (lacks) drawMissing(pen, left, tile.y + 2, Math.min(lacks, width), plan.tall - 4, style);
+  }
+  const isShort = Object.keys(place.lacks).length > 0;
+  frame(pen, plan, tile, isShort ? style.missing : style.accent, isShort);
+}
+
+// Returns the squares of a tile where a gang would run: free ones, and used ones that it lacks, those of gangs first that must end.
+export function placesOf(node, place, outlook) {
+  const shown = squares(node);
+  const scale = shown.length / node.gpus;
+  const wants = Math.round((place.gpus || place.requests[GPU] || 0) * scale);
+  const lacks = Math.min(wants, Math.round((place.lacks[GPU] || 0) * scale));
+  const ends = new Set(outlook.waitsFor.filter((each) => each.nodes.includes(node.name)).map((each) => each.gang || "?"));
+  const free = shown.map((gang, at) => at).filter((at) => shown[at] === "" || shown[at] === "-");
+  const used = shown.map((gang, at) => at).filter((at) => !free.includes(at));
+  used.sort((one, other) => ends.has(shown[other]) - ends.has(shown[one]) || one - other);
+  return [free.slice(0, wants - lacks), used.slice(0, lacks)];
+}
+
+export function tileAt(plan, x, y) {
+  return plan.tiles.find((tile) => x >= tile.x && x < tile.x + plan.wide && y >= tile.y && y < tile.y + plan.tall);
+}
+
+// Returns the gang at a point of a tile; "" where there is none.
+export function gangAt(plan, tile, x, y) {
+  const { node } = tile;
+  if (!node.gpus) {
+    let left = tile.x + 2;
+    for (const share of node.shares) {
+      left += ((plan.wide - 4) * (share.requests.cpu || 0)) / (node.allocatable.cpu || 1);
+      if (x < left) return share.gang;
+    }
+    return "";
+  }
+  const column = Math.min(perRow - 1, Math.max(0, Math.floor((x - tile.x - 2) / plan.side)));
+  const gang = squares(node)[Math.max(0, Math.floor((y - tile.y - 2) / plan.side)) * perRow + column] || "";
+  return gang === "-" || gang === "?" ? "" : gang;
+}
