@@ -21,7 +21,7 @@ PLANES ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 SEARCHES := fgd tight quality joint scale fragmentation fair_search gpu_planning rules
 RELEASES := $(notdir $(wildcard tests/e2e/controlplane/kubernetes/*))
 
-.PHONY: help demo test test-fast test-busy faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck docs picture run sandbox cluster cluster-down image lock clean bench bench-quick
+.PHONY: help demo test test-fast test-busy browser faults e2e judged e2e-kind nightly $(RELEASES:%=e2e-%) lint typecheck docs picture run sandbox cluster cluster-down image lock clean bench bench-quick
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,11 @@ test-busy: $(READY) ## Run the tests of `make test` beside two busy loops for ea
 	@loops=; trap 'kill $$loops' EXIT INT TERM; \
 	for loop in $$(seq $$((2 * $$(getconf _NPROCESSORS_ONLN)))); do $(BIN)/python -c 'while True: pass' & loops="$$loops $$!"; done; \
 	$(PYTEST) --timeout=900
+
+# CHROMIUM=… names another browser. What the page looks like is in build/screenshots then.
+browser: $(READY) ## Drive the departure board in a real Chromium (root installs Debian's package where it is missing); two minutes
+	$(BIN)/python -m tests.browser.chromium
+	$(BIN)/python -m pytest tests/browser
 
 # K8S=1.34 takes an older Kubernetes than the newest: one of those in tests/e2e/controlplane/kubernetes.
 # E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite and the judged schedules stay out then: they want a
