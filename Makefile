@@ -64,6 +64,7 @@ test-busy: $(READY) ## Run the tests of `make test` beside two busy loops for ea
 browser: $(READY) ## Drive the departure board in a real Chromium (root installs Debian's package where it is missing); two minutes
 	$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python benchmarks/page.py --factor 3 --runs 5 --picture build/screenshots/large.png
 
 # K8S=1.34 takes an older Kubernetes than the newest: one of those in tests/e2e/controlplane/kubernetes.
 # E2E_EXISTING=1 takes the cluster that KUBECONFIG names instead. The integration suite and the judged schedules stay out then: they want a

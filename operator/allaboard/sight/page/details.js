@@ -28,10 +28,10 @@ export function outlookOf(gang, nodes) {
   if (!gang || !gang.row.position) return null;
   if (gang.outlook) return gang.outlook;
   if (!gang.reservation) return null;
-  const free = new Map(nodes.map((node) => [node.name, node.free]));
   const places = Object.entries(gang.reservation.nodes).map(([node, requests]) => {
-    const short = Object.entries(requests).map(([resource, asked]) => [resource, asked - Math.max(0, (free.get(node) || {})[resource] || 0)]);
-    const lacks = free.has(node) ? Object.fromEntries(short.filter(([, amount]) => amount > 0)) : {};
+    const { free } = nodes.byName.get(node) || {};
+    const short = Object.entries(requests).map(([resource, asked]) => [resource, asked - Math.max(0, (free && free[resource]) || 0)]);
+    const lacks = free ? Object.fromEntries(short.filter(([, amount]) => amount > 0)) : {};
     return { node, pods: requests.pods || 0, gpus: requests[GPU] || 0, requests, lacks };
   });
   return { kind: "reserved", begins: gang.reservation.begins || null, nodes: places, unplaced: 0, waitsFor: [] };
@@ -76,8 +76,8 @@ function Facts({ gang, now }) {
     [row.waitingSince ? "waited" : "age", duration(now - (row.waitingSince || row.created))],
   ];
   if (row.position) facts.unshift(["position", row.position]);
-  return html`<p class=${row.position ? "full waits" : "full"}><span class="state">${plain(row.state)}</span> ${sentence(row)}</p>
-    ${gang.advice ? html`<p class="full"><span class="state">Advice</span> ${plain(gang.advice)}</p>` : null}
+  return html`<p class=${row.position ? "why-full waits" : "why-full"}><span class="state">${plain(row.state)}</span> ${sentence(row)}</p>
+    ${gang.advice ? html`<p class="why-full"><span class="state">Advice</span> ${plain(gang.advice)}</p>` : null}
     <dl class="facts">${facts.map(([term, value]) => html`<div key=${term}><dt>${term}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 

@@ -18,7 +18,7 @@ export function styleOf(element) {
   return { ...found, lightness: Number(styles.getPropertyValue("--lightness")), font: styles.fontFamily, colours: new Map() };
 }
 
-// Returns the place of each tile, {node, x, y}, and of each title, {text, x, y, width}. `wide` and `tall` are the size of a tile.
+// Returns the place of each tile, {name, x, y}, and of each title, {text, x, y, width}. `wide` and `tall` are the size of a tile.
 export function layout(nodes, width) {
   const groups = new Map();
   let rows = 1;
@@ -29,7 +29,8 @@ export function layout(nodes, width) {
   }
   const sorted = [...groups].sort(([one], [other]) => (one < other ? -1 : 1));
   let plan;
-  for (const side of sides) {
+  const fitting = nodes.length > 2000 ? sides.slice(-3) : sides; // the others would be too tall
+  for (const side of fitting) {
     plan = arrange(sorted, width, side, rows);
     if (plan.height <= Math.min(tallest, width)) break;
   }
@@ -62,12 +63,12 @@ function arrange(groups, width, side, rows) {
     const top = y + (isTitled ? title : 0);
     if (isTitled) titles.push({ text: plain(domain || "no label"), x, y, width: broad });
     members.forEach((node, place) => {
-      tiles.push({ node, x: x + (place % columns) * (wide + gap), y: top + Math.floor(place / columns) * (tall + gap) });
+      tiles.push({ name: node.name, x: x + (place % columns) * (wide + gap), y: top + Math.floor(place / columns) * (tall + gap) });
     });
     line = Math.max(line, top - y + Math.ceil(members.length / columns) * (tall + gap) + (isTitled ? apart / 2 : 0));
     x += broad + apart;
   }
-  const byName = new Map(tiles.map((tile) => [tile.node.name, tile]));
+  const byName = new Map(tiles.map((tile) => [tile.name, tile]));
   return { tiles, titles, byName, side, wide, tall, width, height: y + line };
 }
 
@@ -100,21 +101,27 @@ function penOf(canvas, width, height) {
   return pen;
 }
 
-// Draws the present state. `drawn` maps tiles to the nodes that are drawn there; null draws all. Returns what is drawn now.
-export function draw(canvas, plan, style, drawn) {
-  const pen = penOf(canvas, plan.width, plan.height);
+const isIn = ({ top, height, plan }, { y }) => y + plan.tall > top && y < top + height;
+
+// Draws a part of the plan: {plan, top, height}. `drawn` has the nodes that are drawn in the tiles of the part; null draws all. Returns them.
+export function draw(canvas, part, nodes, style, drawn) {
+  const { plan, top, height } = part;
+  const pen = penOf(canvas, plan.width, height);
+  pen.translate(0, -top);
   if (!drawn) {
-    pen.clearRect(0, 0, plan.width, plan.height);
+    pen.clearRect(0, top, plan.width, height);
     pen.font = `11px ${style.font}`;
     pen.textBaseline = "top";
     pen.fillStyle = style.soft;
-    for (const { text, x, y, width } of plan.titles) pen.fillText(shortened(pen, text, width), x, y);
+    for (const { text, x, y, width } of plan.titles) if (y + title > top && y < top + height) pen.fillText(shortened(pen, text, width), x, y);
   }
   const next = new Map();
-  plan.tiles.forEach((tile, place) => {
-    if (!drawn || drawn.get(place) !== tile.node) drawTile(pen, plan, tile, style);
-    next.set(place, tile.node);
-  });
+  for (const tile of plan.tiles) {
+    if (!isIn(part, tile)) continue;
+    const node = nodes.get(tile.name);
+    if (node && (!drawn || drawn.get(tile) !== node)) drawTile(pen, plan, tile, node, style);
+    next.set(tile, node);
+  }
   return next;
 }
 
@@ -125,13 +132,13 @@ function shortened(pen, text, width) {
   return length ? `${text.slice(0, length)}…` : "";
 }
 
-function drawTile(pen, plan, tile, style) {
-  const { node, x, y } = tile;
+function drawTile(pen, plan, tile, node, style) {
+  const { x, y } = tile;
   pen.clearRect(x, y, plan.wide, plan.tall);
   if (node.gpus) {
     squares(node).forEach((gang, place) => drawSquare(pen, gang, ...cornerOf(plan, tile, place), plan.side, style));
   } else {
-    drawBar(pen, plan, tile, style);
+    drawBar(pen, plan, tile, node, style);
   }
   pen.lineWidth = 1;
   pen.strokeStyle = node.isReady && !node.isCordoned ? style.line : style.missing;
@@ -209,7 +216,7 @@ export function drawMissing(pen, x, y, width, height, style) {
   drawCross(pen, x + width / 2 - middle, y + height / 2 - middle, 2 * middle, 2 * middle, true);
 }
 
-function drawBar(pen, plan, { node, x, y }, style) {
+function drawBar(pen, plan, { x, y }, node, style) {
   pen.fillStyle = style.free;
   pen.fillRect(x + 2, y + 2, plan.wide - 4, plan.tall - 4);
   const all = node.allocatable.cpu || 1;
@@ -222,26 +229,37 @@ function drawBar(pen, plan, { node, x, y }, style) {
   }
 }
 
-// Dims all that the gang `lit` doesn't concern, and shows its `outlook` if there is one. Returns the tiles that it concerns.
-export function drawOver(canvas, plan, lit, outlook, style) {
-  const pen = penOf(canvas, plan.width, plan.height);
-  pen.clearRect(0, 0, plan.width, plan.height);
-  const uses = lit ? plan.tiles.filter(({ node }) => node.shares.some((share) => share.gang === lit)) : [];
-  const places = outlook ? outlook.nodes.filter((each) => plan.byName.has(each.node)) : [];
-  if (!uses.length && !places.length) return []; // a gang that concerns no node dims nothing
+// Returns the tiles of nodes that a gang uses, and of those where it would run.
+export function concerned(plan, nodes, gang, outlook) {
+  const places = new Set(outlook ? outlook.nodes.map((each) => each.node) : []);
+  return plan.tiles.filter(({ name }) => places.has(name) || (nodes.has(name) && nodes.get(name).shares.some((share) => share.gang === gang)));
+}
+
+// Dims all that the gang `lit` doesn't concern, and shows its `outlook` if there is one.
+export function drawOver(canvas, part, nodes, lit, outlook, style) {
+  const { plan, top, height } = part;
+  const pen = penOf(canvas, plan.width, height);
+  pen.clearRect(0, 0, plan.width, height);
+  pen.translate(0, -top);
+  const tiles = lit ? concerned(plan, nodes, lit, outlook) : [];
+  if (!tiles.length) return; // a gang that concerns no node dims nothing
   pen.fillStyle = style.veil;
-  pen.fillRect(0, 0, plan.width, plan.height);
+  pen.fillRect(0, top, plan.width, height);
   for (const { x, y, width } of plan.titles) pen.clearRect(x, y, width, title - 2);
-  for (const tile of uses) {
+  const places = new Map(outlook ? outlook.nodes.map((each) => [each.node, each]) : []);
+  for (const tile of tiles.filter((each) => isIn(part, each))) {
+    const node = nodes.get(tile.name);
     pen.clearRect(tile.x - 1, tile.y - 1, plan.wide + 2, plan.tall + 2);
+    if (places.has(tile.name)) {
+      drawPlace(pen, plan, tile, node, places.get(tile.name), lit, outlook, style);
+      continue;
+    }
     pen.fillStyle = style.veil;
-    squares(tile.node).forEach((gang, place) => {
+    squares(node).forEach((gang, place) => {
       if (gang !== lit) pen.fillRect(...cornerOf(plan, tile, place), plan.side - 1, plan.side - 1);
     });
     frame(pen, plan, tile, style.accent, false);
   }
-  for (const place of places) drawPlace(pen, plan, plan.byName.get(place.node), place, lit, outlook, style);
-  return [...uses, ...places.map((place) => plan.byName.get(place.node))];
 }
 
 function frame(pen, plan, tile, ink, isDashed) {
@@ -252,9 +270,7 @@ function frame(pen, plan, tile, ink, isDashed) {
   pen.setLineDash([]);
 }
 
-function drawPlace(pen, plan, tile, place, gang, outlook, style) {
-  pen.clearRect(tile.x - 1, tile.y - 1, plan.wide + 2, plan.tall + 2);
-  const { node } = tile;
+function drawPlace(pen, plan, tile, node, place, gang, outlook, style) {
   if (node.gpus) {
     const [ghosts, missing] = placesOf(node, place, outlook);
     for (const each of ghosts) drawGhost(pen, gang, ...cornerOf(plan, tile, each), plan.side - 1, plan.side - 1, style);
@@ -290,8 +306,7 @@ export function tileAt(plan, x, y) {
 }
 
 // Returns the gang at a point of a tile; "" where there is none.
-export function gangAt(plan, tile, x, y) {
-  const { node } = tile;
+export function gangAt(plan, tile, node, x, y) {
   if (!node.gpus) {
     let left = tile.x + 2;
     for (const share of node.shares) {

@@ -2,8 +2,9 @@
 
 import { html, render, useCallback, useEffect, useMemo, useReducer, useRef, useState } from "./vendor/htm-preact.js";
 import { Board } from "./board.js";
-import { Refused, follow, useToken } from "./data.js";
+import { follow, useToken } from "./data.js";
 import { Details, outlookOf, useGang } from "./details.js";
+import { Refused } from "./request.js";
 import { Wall, useStyle } from "./wall.js";
 import { duration, number, plain } from "./words.js";
 
@@ -13,7 +14,7 @@ function Header({ state, error }) {
   const { status, gangs, nodes } = state;
   const total = useMemo(() => {
     const found = { gpus: 0, gpusFree: 0, gpusStranded: 0, cpu: 0, cpuFree: 0 };
-    for (const node of nodes) {
+    for (const node of nodes.list) {
       for (const field of ["gpus", "gpusFree", "gpusStranded"]) found[field] += node[field];
       found.cpu += node.allocatable.cpu || 0;
       found.cpuFree += node.free.cpu || 0;
@@ -98,10 +99,10 @@ function Page() {
   const outlook = useMemo(() => (state ? outlookOf(found.gang, state.nodes) : null), [found.gang, state && state.nodes]);
   if (error instanceof Refused) return html`<${Token} message=${error.message} />`;
   if (!state) return html`<main class="alone"><h1>Allaboard</h1><p class=${error ? "error" : ""} role="status">${error ? plain(error.message) : "Loading what the operator shows …"}</p></main>`;
-  const { status, readAt, gangs, hidden, nodes, groupedBy } = state;
+  const { status, readAt, gangs, hidden, nodes, groupedBy, places } = state;
   return html`<${Header} state=${state} error=${error} />
     <main class=${chosen ? "open" : ""}>
-      <div class="left"><${Wall} ...${{ nodes, groupedBy, lit, chosen, outlook, choose, style }} outlookOf=${chosen} light=${setLit} />
+      <div class="left"><${Wall} ...${{ nodes, places, groupedBy, lit, chosen, outlook, choose, style }} outlookOf=${chosen} light=${setLit} />
       ${chosen ? html`<${Details} ...${{ ...found, outlook, close, choose }} now=${status.at} showWall=${() => document.getElementById("wall").scrollIntoView()} />` : null}</div>
       <${Board} ...${{ gangs, hidden, readAt, lit, chosen, choose, style }} at=${status.at} light=${setLit} />
     </main>`;

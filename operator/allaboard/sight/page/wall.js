@@ -1,7 +1,7 @@
 // The wall: the nodes on a canvas, with a legend, a line about what is pointed at, and the same as a table.
 
-import { html, useEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
-import { draw, drawGhost, drawMissing, drawOver, drawSquare, gangAt, layout, styleOf, tileAt } from "./drawing.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
+import { concerned, draw, drawGhost, drawMissing, drawOver, drawSquare, gangAt, layout, styleOf, tileAt } from "./drawing.js";
 import { count, number, plain } from "./words.js";
 
 const rowsAtFirst = 100; // of the table
@@ -17,59 +17,61 @@ export function useStyle() {
   return style;
 }
 
-export function Wall({ nodes, groupedBy, lit, outlook, outlookOf, chosen, light, choose, style }) {
+export function Wall({ nodes, places, groupedBy, lit, outlook, outlookOf, chosen, light, choose, style }) {
   const panel = useRef(null);
   const canvas = useRef(null);
   const over = useRef(null);
   const drawn = useRef({});
   const [width, setWidth] = useState(0);
   const [tip, setTip] = useState("");
-  // The places of the tiles depend on the names, groups and sizes of the nodes only; the nodes in them are exchanged.
-  const names = useMemo(() => nodes.map((node) => `${node.name} ${node.domain} ${node.gpus}`).join("\n"), [nodes]);
-  const places = useMemo(() => (width ? layout(nodes, width) : null), [names, width]);
-  const plan = useMemo(() => {
-    if (!places) return null;
-    const newest = new Map(nodes.map((node) => [node.name, node]));
-    for (const tile of places.tiles) tile.node = newest.get(tile.node.name);
-    return { ...places };
-  }, [places, nodes]);
-
-  useEffect(() => {
-    const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+  const plan = useMemo(() => (width ? layout(nodes.list, width) : null), [places, width]);
+  const [height, setHeight] = useState(0);
+  const [top, setTop] = useState(0);
+  useLayoutEffect(() => {
+    const measure = () => {
+      setWidth(panel.current.clientWidth - 8);
+      setHeight(panel.current.clientHeight);
+    };
+    measure(); // before the first paint, so that the nodes are painted with it
+    const observer = new ResizeObserver(measure);
     observer.observe(panel.current);
     return () => observer.disconnect();
   }, []);
-  useEffect(() => {
-    if (!plan) return;
+  // The canvases show the part of the plan that the panel shows.
+  const part = useMemo(() => (plan ? { plan, top, height: Math.min(plan.height, height) } : null), [plan, top, height]);
+  useLayoutEffect(() => {
+    if (!part || !part.height) return;
     const before = drawn.current;
-    const isSame = before.places === places && before.style === style;
-    drawn.current = { places, style, tiles: draw(canvas.current, plan, style, isSame ? before.tiles : null) };
+    const isSame = before.part === part && before.style === style;
+    drawn.current = { part, style, nodes: draw(canvas.current, part, nodes.byName, style, isSame ? before.nodes : null) };
     canvas.current.dataset.drawn = Number(canvas.current.dataset.drawn || 0) + 1;
-    performance.mark("wall");
-  }, [plan, style]);
+  }, [part, nodes, style]);
   const shown = lit || chosen;
   const shownOutlook = shown && shown === outlookOf ? outlook : null;
-  const concerned = useRef([]);
+  const isClear = useRef(null);
+  useLayoutEffect(() => {
+    if (!part || (!shown && isClear.current === part)) return;
+    drawOver(over.current, part, nodes.byName, shown, shownOutlook, style);
+    isClear.current = shown ? null : part;
+  }, [part, nodes, shown, shownOutlook, style]);
   useEffect(() => {
-    if (plan) concerned.current = drawOver(over.current, plan, shown, shownOutlook, style);
-  }, [plan, shown, shownOutlook, style]);
-  useEffect(() => {
-    if (!plan || !chosen || !concerned.current.length) return;
+    const tops = plan && chosen ? concerned(plan, nodes.byName, chosen, shownOutlook).map((tile) => tile.y) : [];
+    if (!tops.length) return;
     const { scrollTop, clientHeight } = panel.current;
-    const tops = concerned.current.map((tile) => tile.y);
     const [first, last] = [Math.min(...tops), Math.max(...tops) + plan.tall];
     if (first < scrollTop || last > scrollTop + clientHeight) panel.current.scrollTo({ top: first - 24 });
   }, [chosen, Boolean(shownOutlook)]);
 
   const find = (event) => {
     const box = canvas.current.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top + top];
     const tile = plan && tileAt(plan, x, y);
-    return [tile, tile ? gangAt(plan, tile, x, y) : ""];
+    const node = tile && nodes.byName.get(tile.name);
+    return node ? [node, gangAt(plan, tile, node, x, y)] : [null, ""];
   };
   const point = (event) => {
-    const [tile, gang] = find(event);
-    setTip(tile ? nodeText(tile.node) : "");
+    const [node, gang] = find(event);
+    setTip(node ? nodeText(node) : "");
     light(gang);
   };
   const leave = () => {
@@ -80,15 +82,19 @@ export function Wall({ nodes, groupedBy, lit, outlook, outlookOf, chosen, light,
     const [, gang] = find(event);
     if (gang) choose(gang);
   };
+  const text = useMemo(() => wallText(nodes.list), [nodes]);
+  const hasBars = useMemo(() => nodes.list.some((node) => !node.gpus), [places]);
   return html`<section class="wall" aria-labelledby="wall">
-    <h2 id="wall">Wall <small>${count(nodes.length, "node")}${groupedBy ? html` by <span class="name">${plain(groupedBy)}</span>` : ""}</small></h2>
-    <div class="panel" ref=${panel} tabindex="0" role="region" aria-label="The wall; the table of nodes has the same">
-      <canvas ref=${canvas} role="img" aria-label=${wallText(nodes)}></canvas>
-      <canvas ref=${over} class="over" aria-hidden="true" onPointerMove=${point} onPointerLeave=${leave} onClick=${pick}></canvas>
+    <h2 id="wall">Wall <small>${count(nodes.list.length, "node")}${groupedBy ? html` by <span class="name">${plain(groupedBy)}</span>` : ""}</small></h2>
+    <div class="panel" ref=${panel} tabindex="0" role="region" aria-label="The wall; the table of nodes has the same" onScroll=${() => setTop(panel.current.scrollTop)}>
+      <div class="full" style=${{ height: plan ? `${plan.height}px` : "62vh" }}><div class="part">
+        <canvas ref=${canvas} role="img" aria-label=${text}></canvas>
+        <canvas ref=${over} class="over" aria-hidden="true" onPointerMove=${point} onPointerLeave=${leave} onClick=${pick}></canvas>
+      </div></div>
     </div>
     <p class="tip" aria-hidden="true">${tip || "Point at a node to see which gangs use it, and at a square to light its gang. A click opens the gang."}</p>
-    <${Legend} style=${style} hasBars=${nodes.some((node) => !node.gpus)} />
-    <${NodeTable} nodes=${nodes} />
+    <${Legend} style=${style} hasBars=${hasBars} />
+    <${NodeTable} nodes=${nodes.list} />
   </section>`;
 }
 
