@@ -43,7 +43,10 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def open_page(browser: Browser) -> AsyncIterator[Open]:
-    """Return a function that serves a board and opens the page: ``await open_page(board, width=390, scheme="dark")``."""
+    """Return a function that serves a board and opens the page: ``await open_page(board, width=390, scheme="dark")``.
+
+    Instead of a board, the address of a page that is served already can be passed. ``errors`` is a regular expression of allowed errors.
+    """
     async with AsyncExitStack() as stack:
 
         async def opens(
@@ -56,10 +59,7 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
             errors: str = "^$",
             waits_for: str = "#rows",
         ) -> Page:
-            application = Api(board, access or Everything(), pause=0.02).application()
-            add_pages(application)
-            server = TestServer(application)
-            await stack.enter_async_context(server)
+            own = board if isinstance(board, str) else str((await stack.enter_async_context(_serve(board, access))).make_url("/"))
             context = await browser.new_context(
                 viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", locale="en-GB"
             )
@@ -67,7 +67,7 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
             await context.add_init_script(_VIOLATIONS)
             page = await context.new_page()
             page.set_default_timeout(50_000)
-            own, problems = str(server.make_url("/")), list[str]()
+            problems = list[str]()
             page.on(
                 "console",
                 lambda message: (
@@ -82,6 +82,12 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
             return page
 
         yield opens
+
+
+def _serve(board: Any, access: Access | None) -> TestServer:
+    application = Api(board, access or Everything(), pause=0.02).application()
+    add_pages(application)
+    return TestServer(application)
 
 
 async def _check(page: Page, problems: list[str], allowed: str) -> None:

@@ -133,7 +133,7 @@ async def test_the_nearest_placement_says_that_no_time_is_known(open_page: Open)
     page = await open_page(shown)
     await page.get_by_role("button", name="recsys/ranker").click()
     await expect(page.get_by_role("status").last).to_have_text(
-        "No time is known at which this gang fits. The nearest placement is on 1 node. Each lacks something."
+        "No time is known at which this gang fits. The nearest placement is on 1 node. It lacks something."
     )
     await expect(page.get_by_role("region", name="Where it would run")).to_contain_text("✕ 10 cpu")
     assert (await pixels(page, OVER))["194,16,31,255"] > 20

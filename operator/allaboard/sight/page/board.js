@@ -2,7 +2,7 @@
 
 import { Component, html, useEffect, useReducer, useRef, useState } from "./vendor/htm-preact.js";
 import { More } from "./wall.js";
-import { colour, count, duration, keyOf, moment, number, plain, sentence } from "./words.js";
+import { colour, count, duration, keyOf, moment, number, plain, sentence, stateOf } from "./words.js";
 
 const rowsAtFirst = 100;
 const columns = ["#", "Gang", "Members", "GPUs", "Waited", "Expected"];
@@ -106,7 +106,7 @@ class Row extends Component {
       <td role="cell" class="number" data-title="GPUs">${number(gang.gpus)}</td>
       <td role="cell" class="number" data-title="waited">${waited}</td>
       <td role="cell" class="number expected" data-title="expected">${gang.expectedStart ? moment(gang.expectedStart) : isWaiting(gang) ? "–" : ""}</td>
-      <td role="cell" class="reason"><span class="state">${hasLeft ? "Gone" : plain(gang.state || (isWaiting(gang) ? "New" : ""))}</span> <span class="why">${hasLeft ? "This gang no longer exists." : sentence(gang)}</span></td>
+      <td role="cell" class="reason"><span class="state">${hasLeft ? "Gone" : stateOf(gang)}</span> <span class="why">${hasLeft ? "This gang no longer exists." : sentence(gang)}</span></td>
     </tr>`;
   }
 }

@@ -3,9 +3,10 @@
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { readGang } from "./data.js";
 import { More } from "./wall.js";
-import { GPU, amounts, count, duration, gangName, moment, number, plain, sentence } from "./words.js";
+import { GPU, amounts, count, duration, gangName, messageOf, moment, number, plain, sentence, stateOf } from "./words.js";
 
 const rowsAtFirst = 20;
+const namesShown = 6;
 
 // Returns {name, gang, error} of the gang that is chosen; `gang` is null while it is read, and if it no longer exists.
 export function useGang(name, version) {
@@ -23,16 +24,20 @@ export function useGang(name, version) {
   return found.name === name ? found : { name, gang: null, error: "" };
 }
 
+const positive = (found) => Object.fromEntries(Object.entries(found).filter(([, value]) => value > 0));
+
 // Returns where a gang would run: as the operator says, or else by the capacity that is kept for it; null if that isn't known.
 export function outlookOf(gang, nodes) {
   if (!gang || !gang.row.position) return null;
-  if (gang.outlook) return gang.outlook;
+  if (gang.outlook) {
+    const places = (gang.outlook.nodes || []).map((each) => ({ ...each, lacks: positive(each.lacks || {}) }));
+    return { ...gang.outlook, nodes: places, waitsFor: gang.outlook.waitsFor || [] };
+  }
   if (!gang.reservation) return null;
   const places = Object.entries(gang.reservation.nodes).map(([node, requests]) => {
     const { free } = nodes.byName.get(node) || {};
     const short = Object.entries(requests).map(([resource, asked]) => [resource, asked - Math.max(0, (free && free[resource]) || 0)]);
-    const lacks = free ? Object.fromEntries(short.filter(([, amount]) => amount > 0)) : {};
-    return { node, pods: requests.pods || 0, gpus: requests[GPU] || 0, requests, lacks };
+    return { node, pods: requests.pods || 0, gpus: requests[GPU] || 0, requests, lacks: free ? positive(Object.fromEntries(short)) : {} };
   });
   return { kind: "reserved", begins: gang.reservation.begins || null, nodes: places, unplaced: 0, waitsFor: [] };
 }
@@ -40,15 +45,17 @@ export function outlookOf(gang, nodes) {
 const certainty = { stated: "by its walltime", guessed: "guessed from run times", unknown: "no end is known" };
 
 // One sentence, which screen readers speak when a gang is chosen.
-export function outlookText(outlook) {
+export function outlookText(outlook, expected) {
+  const begins = expected || outlook.begins; // the same time as on the board, which is rounded
   const where = outlook.nodes.length ? `on ${count(outlook.nodes.length, "node")}` : "on no node";
   const short = outlook.nodes.filter((each) => Object.keys(each.lacks).length).length;
   const parts = [
     outlook.kind === "reserved"
-      ? `Capacity is kept for this gang ${where}${outlook.begins ? `; its expected start is ${moment(outlook.begins)}` : "; its start isn't known"}.`
+      ? `Capacity is kept for this gang ${where}${begins ? `; its expected start is ${moment(begins)}` : "; its start isn't known"}.`
       : `No time is known at which this gang fits. The nearest placement is ${where}.`,
   ];
-  if (short) parts.push(`${short === outlook.nodes.length ? "Each" : `${short} of them`} lack${short === outlook.nodes.length || short === 1 ? "s" : ""} something.`);
+  const lacking = short === outlook.nodes.length ? (short === 1 ? "It lacks" : "Each of them lacks") : `${short} of them ${short === 1 ? "lacks" : "lack"}`;
+  if (short) parts.push(`${lacking} something.`);
   if (outlook.unplaced) parts.push(`${count(outlook.unplaced, "member fits", "members fit")} on no node.`);
   if (outlook.waitsFor.length) parts.push(`${count(outlook.waitsFor.length, "gang")} must end first.`);
   return parts.join(" ");
@@ -61,7 +68,7 @@ export function Details({ name, gang, error, outlook, now, close, choose, showWa
     <div class="heading"><h2 id="gang" class="name" tabindex="-1" ref=${title}>${plain(name)}</h2><button class="close" onClick=${close}>Close <kbd>Esc</kbd></button></div>
     ${error ? html`<p class="error">${plain(error)}</p>` : null}
     ${gang ? html`<${Facts} gang=${gang} now=${now} />` : error ? null : html`<p>Reading …</p>`}
-    <p role="status" class=${outlook ? "outlook" : "quiet"}>${outlook ? outlookText(outlook) : ""}</p>
+    <p role="status" class=${outlook ? "outlook" : "quiet"}>${outlook ? outlookText(outlook, gang.row.expectedStart) : ""}</p>
     ${outlook ? html`<${Outlook} ...${{ outlook, choose, showWall }} />` : null}
     ${gang ? html`<${Members} key=${name} members=${gang.members} /><${History} key=${`${name} history`} history=${gang.history} />` : null}
   </section>`;
@@ -76,9 +83,14 @@ function Facts({ gang, now }) {
     [row.waitingSince ? "waited" : "age", duration(now - (row.waitingSince || row.created))],
   ];
   if (row.position) facts.unshift(["position", row.position]);
-  return html`<p class=${row.position ? "why-full waits" : "why-full"}><span class="state">${plain(row.state)}</span> ${sentence(row)}</p>
+  return html`<p class=${row.position ? "why-full waits" : "why-full"}><span class="state">${stateOf(row)}</span> ${sentence(row)}</p>
     ${gang.advice ? html`<p class="why-full"><span class="state">Advice</span> ${plain(gang.advice)}</p>` : null}
     <dl class="facts">${facts.map(([term, value]) => html`<div key=${term}><dt>${term}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+function listed(names) {
+  const shown = names.slice(0, namesShown).map(plain).join(", ");
+  return names.length > namesShown ? `${shown} and ${names.length - namesShown} more` : shown;
 }
 
 function Outlook({ outlook, choose, showWall }) {
@@ -94,7 +106,7 @@ function Outlook({ outlook, choose, showWall }) {
     <ol class="ends">${outlook.waitsFor.slice(0, mostEnds).map((each, place) => html`<li key=${`${each.gang} ${place}`}>
       <span class="when">${each.ends ? moment(each.ends) : "unknown"}</span>
       <span>${each.gang ? html`<button class="link name" onClick=${() => choose(each.gang)}>${plain(each.gang)}</button>` : gangName("")}
-      <small>${certainty[each.basis] || plain(each.basis)}; on <span class="name">${each.nodes.map(plain).join(", ")}</span></small></span></li>`)}</ol>
+      <small>${certainty[each.basis] || plain(each.basis)}; on <span class="name">${listed(each.nodes)}</span></small></span></li>`)}</ol>
     <${More} shown=${Math.min(mostEnds, outlook.waitsFor.length)} all=${outlook.waitsFor.length} show=${() => setMostEnds(mostEnds + rowsAtFirst)} what="gangs" />` : null}`;
 }
 
@@ -113,6 +125,6 @@ function History({ history }) {
   if (!history.length) return null;
   return html`<h3>Last decisions</h3>
     <ol class="history">${[...history].reverse().slice(0, most).map((each, place) => html`<li key=${place}><span class="when">${moment(each.lastAt)}</span>
-      <span><span class="state">${plain(each.decision)}</span>${each.times > 1 ? ` ×${each.times}` : ""} ${plain(each.message || each.reason)}</span></li>`)}</ol>
+      <span><span class="state">${plain(each.decision)}</span>${each.times > 1 ? ` ×${each.times}` : ""} ${messageOf(each, each.message || each.reason)}</span></li>`)}</ol>
     <${More} shown=${Math.min(most, history.length)} all=${history.length} show=${() => setMost(most + rowsAtFirst)} what="decisions" />`;
 }

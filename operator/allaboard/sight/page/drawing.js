@@ -7,8 +7,9 @@ import { GPU, colour, plain } from "./words.js";
 
 const perRow = 4; // squares in a row of a tile
 const mostSquares = 16; // in a tile
+const edge = 2; // pixels around the drawing, for the frames of tiles
 const title = 16; // pixels above a group of nodes
-const sides = [22, 19, 16, 13, 11, 9, 7, 6, 5, 4, 3]; // pixels of a square with the gap beside
+const sides = [28, 24, 20, 16, 13, 11, 9, 7, 6, 5, 4, 3]; // pixels of a square with the gap beside
 const tallest = 420; // pixels: larger squares are taken while the drawing isn't taller; on narrow screens it's less
 
 export function styleOf(element) {
@@ -43,20 +44,21 @@ function arrange(groups, width, side, rows) {
   const wide = perRow * side + 3;
   const tall = rows * side + 3;
   const isTitled = groups.length > 1 || Boolean(groups.length && groups[0][0]);
-  const across = Math.max(1, Math.floor((width + gap) / (wide + gap)));
+  const inner = width - 2 * edge;
+  const across = Math.max(1, Math.floor((inner + gap) / (wide + gap)));
   const largest = Math.max(...groups.map(([, members]) => members.length), 1);
   const deep = groups.length > 1 ? Math.max(1, Math.round(Math.sqrt((largest * wide) / (2 * tall)))) : 1;
   const least = groups.length > 1 ? Math.ceil(56 / (wide + gap)) : across; // columns that a title needs
   const tiles = [];
   const titles = [];
-  let x = 0;
-  let y = 0;
+  let x = edge;
+  let y = edge;
   let line = 0; // height of the present line of groups
   for (const [domain, members] of groups) {
     const columns = Math.min(across, Math.max(least, Math.ceil(members.length / deep)));
     const broad = columns * (wide + gap) - gap;
-    if (x && x + broad > width) {
-      x = 0;
+    if (x > edge && x + broad > width - edge) {
+      x = edge;
       y += line;
       line = 0;
     }
@@ -69,7 +71,7 @@ function arrange(groups, width, side, rows) {
     x += broad + apart;
   }
   const byName = new Map(tiles.map((tile) => [tile.name, tile]));
-  return { tiles, titles, byName, side, wide, tall, width, height: y + line };
+  return { tiles, titles, byName, side, wide, tall, width, height: y + line + edge };
 }
 
 // Returns what each square of a tile shows: the name of a gang, "?" for a gang that has no name here, "-" for stranded, "" for free.

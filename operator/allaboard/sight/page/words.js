@@ -67,11 +67,20 @@ export function colour(name, style) {
   return found;
 }
 
+// The row names the gang already.
+export function messageOf(gang, message) {
+  const prefix = `podgroup ${keyOf(gang)}: `;
+  return plain(message.startsWith(prefix) ? message.slice(prefix.length) : message);
+}
+
 // One sentence that says why a gang waits, or that it runs.
 export function sentence(gang) {
-  const prefix = `podgroup ${keyOf(gang)}: `; // the row names the gang already
-  if (gang.message) return plain(gang.message.startsWith(prefix) ? gang.message.slice(prefix.length) : gang.message);
-  return gang.position ? "not attempted yet" : `${count(gang.members.bound, "member has", "members have")} a node`;
+  if (gang.message) return messageOf(gang, gang.message);
+  if (gang.position) return gang.kind === "Pod" ? "The pod's condition PodScheduled has the reason." : "not attempted yet";
+  return `${count(gang.members.bound, "member has", "members have")} a node`;
 }
+
+// One word for the state of a gang.
+export const stateOf = (gang) => plain(gang.state || (!gang.position ? "" : gang.kind === "Pod" ? "Waiting" : "New"));
 
 export const gangName = (name) => (name ? plain(name) : "a gang of another namespace");
