@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestServer
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from allaboard.sight.access import Access
 from allaboard.sight.api import Api
@@ -21,6 +21,9 @@ SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 _VIOLATIONS = """window.policyViolations = [];
 addEventListener('securitypolicyviolation', event => policyViolations.push(`${event.violatedDirective} ${event.blockedURI}`))"""
 _READS = "willReadFrequently"  # a warning about tests that read a canvas
+
+_MILLISECONDS = 50_000  # ends only a test that hangs
+expect.set_options(timeout=_MILLISECONDS)
 
 Open = Callable[..., Awaitable[Page]]
 
@@ -66,7 +69,7 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
             stack.push_async_callback(context.close)
             await context.add_init_script(_VIOLATIONS)
             page = await context.new_page()
-            page.set_default_timeout(50_000)
+            page.set_default_timeout(_MILLISECONDS)
             problems = list[str]()
             page.on(
                 "console",

@@ -29,6 +29,27 @@ _COUNT_CLEARED = """() => {
 }"""
 
 
+# Finds a point of the screen at which the wall has the colour of the gang a/x.
+_PLACE_OF = """async () => {
+    const canvas = document.querySelector('.panel canvas:not(.over)');
+    const {data, width} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const counts = new Map();
+    for (let at = 0; at < data.length; at += 4) {
+        const key = data.slice(at, at + 4).join();
+        if (!counts.has(key)) counts.set(key, []);
+        counts.get(key).push(at / 4);
+    }
+    const {colour} = await import('./page/words.js');
+    const {styleOf} = await import('./page/drawing.js');
+    const pen = document.createElement('canvas').getContext('2d');
+    pen.fillStyle = colour('a/x', styleOf(document.documentElement));
+    pen.fillRect(0, 0, 1, 1);
+    const [first] = counts.get(pen.getImageData(0, 0, 1, 1).data.join());
+    const box = canvas.getBoundingClientRect();
+    return [box.left + (first % width) + 1, box.top + Math.floor(first / width) + 1];
+}"""
+
+
 async def pixels(page: Page, canvas: str) -> dict[str, int]:
     """Return how many pixels of a canvas have each colour (red, green, blue, opacity)."""
     found: dict[str, int] = await page.eval_on_selector(canvas, _PIXELS)
@@ -161,4 +182,24 @@ async def test_only_tiles_whose_nodes_have_changed_are_drawn_again(open_page: Op
     shown.change()
     await page.wait_for_selector(f"canvas[data-drawn='{drawn + 1}']")
     assert await page.evaluate("cleared") == 1
+    assert await pixels(page, WALL) != before
+
+
+async def test_a_tall_wall_draws_what_is_in_view_and_scrolls_to_the_nodes_of_a_chosen_gang(open_page: Open) -> None:
+    nodes = [a_node(f"n{number:04d}", f"rack-{number // 32:03d}", shares={"a/x": 8} if number == 2999 else None) for number in range(3000)]
+    page = await open_page(Shown([a_gang("a/x", bound=1)], nodes), waits_for=".empty")
+    await wait_for_wall(page)
+    full, part = await page.evaluate(
+        "[document.querySelector('.panel .full').clientHeight, document.querySelector('.panel canvas').clientHeight]"
+    )
+    assert part < 500 < 1000 < full
+    before = await pixels(page, WALL)
+    await page.get_by_label("Show").select_option("running")
+    await page.locator("#rows").get_by_role("button", name="a/x").click()
+    await expect(page.locator("#gang")).to_have_text("a/x")
+    await page.locator(".panel").evaluate("panel => new Promise(done => panel.scrollTop ? done() : panel.addEventListener('scroll', done))")
+    await page.mouse.move(5, 5)
+    place = await page.evaluate(_PLACE_OF)
+    await page.mouse.move(*place)
+    await expect(page.locator(".tip")).to_contain_text("n2999: 0 of 8 GPUs free; used by a/x (1)")
     assert await pixels(page, WALL) != before

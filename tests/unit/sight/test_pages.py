@@ -60,3 +60,9 @@ def test_the_page_refers_to_no_other_host_and_has_no_script_of_its_own() -> None
     for file in FOLDER.iterdir():
         if file.name.endswith(".js"):
             assert not re.findall(r"https?://|innerHTML|dangerouslySetInnerHTML|eval\(", file.read_text()), file.name
+
+
+def test_the_page_preloads_each_of_its_modules() -> None:
+    preloaded = set(re.findall(r'<link rel="modulepreload" href="page/([^"]+)">', (FOLDER / "index.html").read_text()))
+    modules = {file.name for file in FOLDER.iterdir() if file.name.endswith(".js")} | {"vendor/htm-preact.js"}
+    assert preloaded == modules - {"main.js", "reader.js"}  # main.js is loaded at once, and reader.js by its worker
