@@ -59,10 +59,11 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
             height: int = 800,
             scheme: str = "light",
             access: Access | None = None,
+            streams: int = 64,
             errors: str = "^$",
             waits_for: str = "#rows",
         ) -> Page:
-            own = board if isinstance(board, str) else str((await stack.enter_async_context(_serve(board, access))).make_url("/"))
+            own = board if isinstance(board, str) else str((await stack.enter_async_context(_serve(board, access, streams))).make_url("/"))
             context = await browser.new_context(
                 viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", locale="en-GB"
             )
@@ -87,8 +88,8 @@ async def open_page(browser: Browser) -> AsyncIterator[Open]:
         yield opens
 
 
-def _serve(board: Any, access: Access | None) -> TestServer:
-    application = Api(board, access or Everything(), pause=0.02).application()
+def _serve(board: Any, access: Access | None, streams: int) -> TestServer:
+    application = Api(board, access or Everything(), pause=0.02, most_streams=streams).application()
     add_pages(application)
     return TestServer(application)
 

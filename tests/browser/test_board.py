@@ -119,6 +119,22 @@ async def test_changes_are_shown_without_a_reload(open_page: Open) -> None:
     await expect(page.locator("#rows tbody tr")).to_have_count(5)
 
 
+async def test_changes_are_shown_although_the_stream_of_events_is_refused(open_page: Open) -> None:
+    shown = a_cluster()
+    page = await open_page(shown, streams=0, errors="503|EventSource")
+    shown.change(a_gang("llm/pretrain-70b", bound=4, needed=4))
+    await expect(page.locator("#rows tbody tr")).to_have_count(5)
+
+
+async def test_a_pod_and_a_gang_of_the_same_name_have_a_row_each(open_page: Open) -> None:
+    shown = Shown([a_gang("a/x", position=1)], [a_node("n")])
+    shown.rows["other"] = a_gang("a/x", position=2, kind="Pod", state="")
+    page = await open_page(shown)
+    assert await names_of(page) == ["a/x", "a/x"]
+    assert "Waiting" in (await rows_of(page))[1]
+    assert await page.title() == "(2) Allaboard"
+
+
 async def test_the_keyboard_alone_opens_and_closes_a_gang(open_page: Open) -> None:
     page = await open_page(a_cluster())
     await page.get_by_label("with", exact=True).focus()

@@ -2,7 +2,7 @@
 
 import { Component, html, useEffect, useReducer, useRef, useState } from "./vendor/htm-preact.js";
 import { More } from "./wall.js";
-import { colour, count, duration, keyOf, moment, number, plain, sentence, stateOf } from "./words.js";
+import { colour, count, duration, keyOf, moment, number, plain, rowKeyOf, sentence, stateOf } from "./words.js";
 
 const rowsAtFirst = 100;
 const columns = ["#", "Gang", "Members", "GPUs", "Waited", "Expected"];
@@ -21,10 +21,10 @@ function useSteadyRows(rows, every, filter) {
   const shown = useRef({ filter, rows: [], isPointed: false, isFocused: false });
   const last = shown.current;
   if ((last.isPointed || last.isFocused) && last.filter === filter) {
-    const newest = new Map(every.map((gang) => [keyOf(gang), gang]));
-    const kept = last.rows.map((row) => ({ gang: newest.get(keyOf(row.gang)) || row.gang, hasLeft: !newest.has(keyOf(row.gang)) }));
-    const keys = new Set(kept.map((row) => keyOf(row.gang)));
-    last.rows = [...kept, ...rows.filter((gang) => !keys.has(keyOf(gang))).map((gang) => ({ gang, hasLeft: false }))];
+    const newest = new Map(every.map((gang) => [rowKeyOf(gang), gang]));
+    const kept = last.rows.map((row) => ({ gang: newest.get(rowKeyOf(row.gang)) || row.gang, hasLeft: !newest.has(rowKeyOf(row.gang)) }));
+    const keys = new Set(kept.map((row) => rowKeyOf(row.gang)));
+    last.rows = [...kept, ...rows.filter((gang) => !keys.has(rowKeyOf(gang))).map((gang) => ({ gang, hasLeft: false }))];
   } else {
     last.rows = rows.map((gang) => ({ gang, hasLeft: false }));
   }
@@ -71,7 +71,7 @@ export function Board({ gangs, hidden, at, readAt, lit, chosen, light, choose, s
     <table id="rows" class=${which} role="table" aria-labelledby="board" ...${listeners}>
       <thead role="rowgroup"><tr role="row">${columns.map((name, at) => html`<th role="columnheader" scope="col" class=${at === 1 ? "" : "number"}>${name}</th>`)}
         <th role="columnheader" scope="col" class="reason">Reason</th></tr></thead>
-      <tbody role="rowgroup">${steady.slice(0, most).map(({ gang, hasLeft }) => html`<${Row} key=${keyOf(gang)} gang=${gang} hasLeft=${hasLeft} isLit=${lit === keyOf(gang)} isChosen=${chosen === keyOf(gang)}
+      <tbody role="rowgroup">${steady.slice(0, most).map(({ gang, hasLeft }) => html`<${Row} key=${rowKeyOf(gang)} gang=${gang} hasLeft=${hasLeft} isLit=${lit === keyOf(gang)} isChosen=${chosen === keyOf(gang)}
         waited=${gang.waitingSince ? duration(now - gang.waitingSince) : ""} ...${{ light, choose, style }} />`)}</tbody>
     </table>
     ${steady.length ? null : html`<p class="empty">${rows.length || asked || namespace ? "No gang is shown." : which === "waiting" ? "No gang waits." : "There is no gang."}</p>`}

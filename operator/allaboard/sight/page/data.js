@@ -1,7 +1,7 @@
 // Keeps the state that the page shows, from what a worker reads.
 
 import { Refused, get } from "./request.js";
-import { keyOf } from "./words.js";
+import { rowKeyOf } from "./words.js";
 
 let token = sessionStorage.getItem("token") || "";
 
@@ -33,7 +33,7 @@ function rows(nameOf) {
 function firstChange(gangs, nodes) {
   const [gangRows, nodeRows] = [gangs ? gangs.gangs : [], nodes ? nodes.nodes : []];
   return {
-    gangs: { rows: gangRows, names: gangRows.map(keyOf) },
+    gangs: { rows: gangRows, names: gangRows.map(rowKeyOf) },
     hidden: gangs ? gangs.hidden : 0,
     nodes: { rows: nodeRows, names: nodeRows.map((node) => node.name) },
     groupedBy: nodes ? nodes.groupedBy : "",
@@ -44,7 +44,7 @@ function firstChange(gangs, nodes) {
 //
 // `version` counts the readings. `places` counts the changes after which tiles of nodes have other places.
 export function follow(show, fail) {
-  const keepGangs = rows(keyOf);
+  const keepGangs = rows(rowKeyOf);
   const keepNodes = rows((node) => node.name);
   const shapes = new Map();
   let state = { version: 0, places: 0 };
@@ -62,6 +62,10 @@ export function follow(show, fail) {
         const shape = `${node.domain} ${node.gpus}`;
         isMoved = isMoved || shapes.get(node.name) !== shape;
         shapes.set(node.name, shape);
+      }
+      if (change.nodes.names) {
+        const present = new Set(change.nodes.names);
+        for (const name of [...shapes.keys()]) if (!present.has(name)) shapes.delete(name);
       }
       state.places += isMoved ? 1 : 0;
       state.version += 1;

@@ -81,7 +81,7 @@ function Page() {
     }, setError);
   }, []);
   const choose = useCallback((name) => {
-    if (!document.activeElement.closest(".details")) returnTo.current = name;
+    if (!document.activeElement || !document.activeElement.closest(".details")) returnTo.current = name;
     setChosen(name);
   }, []);
   const close = useCallback(() => {
@@ -95,6 +95,10 @@ function Page() {
     document.addEventListener("keydown", listen);
     return () => document.removeEventListener("keydown", listen);
   }, [chosen]);
+  const waiting = state ? state.gangs.filter((gang) => gang.position).length : 0;
+  useEffect(() => {
+    document.title = waiting ? `(${waiting}) Allaboard` : "Allaboard";
+  }, [waiting]);
   const found = useGang(chosen, state && state.version);
   const outlook = useMemo(() => (state ? outlookOf(found.gang, state.nodes) : null), [found.gang, state && state.nodes]);
   if (error instanceof Refused) return html`<${Token} message=${error.message} />`;

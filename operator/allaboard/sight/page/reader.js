@@ -3,7 +3,7 @@
 // parsed faster than objects are copied.
 
 import { Refused, getText } from "./request.js";
-import { keyOf } from "./words.js";
+import { rowKeyOf } from "./words.js";
 
 const base = "../api/v1/"; // from the place of this file
 const pause = 1000; // milliseconds between two readings at least
@@ -29,7 +29,7 @@ function changes(nameOf) {
   };
 }
 
-const gangsChanged = changes(keyOf);
+const gangsChanged = changes(rowKeyOf);
 const nodesChanged = changes((node) => node.name);
 let token = "";
 let isReading = false;
@@ -84,7 +84,9 @@ addEventListener("message", (event) => {
   if (token) {
     setInterval(read, slow); // a stream of events can't carry a token
   } else {
-    new EventSource(`${base}events`).addEventListener("changed", read);
-    setInterval(readStatus, slow);
+    const events = new EventSource(`${base}events`);
+    events.addEventListener("changed", read);
+    // A stream that was refused isn't opened again, as one is that has ended.
+    setInterval(() => (events.readyState === EventSource.CLOSED ? read() : readStatus()), slow);
   }
 });

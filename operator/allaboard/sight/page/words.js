@@ -29,6 +29,9 @@ export const count = (amount, one, many = `${one}s`) => `${number(amount)} ${amo
 
 export const keyOf = (gang) => `${gang.namespace}/${gang.name}`;
 
+// A gang and a pod that is in no gang may have the same name.
+export const rowKeyOf = (gang) => `${gang.kind} ${keyOf(gang)}`;
+
 // Characters that change the direction of text, or that can't be seen, could make one name look like another: they are shown as a sign.
 export const plain = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, "\ufffd");
 
@@ -57,6 +60,7 @@ export const amounts = (found) =>
 export function colour(name, style) {
   let found = style.colours.get(name);
   if (!found) {
+    if (style.colours.size > 5000) style.colours.clear(); // a page may be open for weeks
     let hash = 2166136261;
     for (const letter of name) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619);
     hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b); // names that differ in one letter get unlike colours
