@@ -52,6 +52,7 @@ async def test_a_gang_with_a_reservation_shows_where_and_when_it_will_run(open_p
         for place in await places.all():
             await expect(place).to_contain_text("8 GPUs")
             await expect(place).to_contain_text("✕")
+        await expect(page.locator(".ends li")).to_have_count(3)  # both pods of busy, and short
         await keep_screenshot(page, "story-backfill")
 
 

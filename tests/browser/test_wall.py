@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Open
@@ -114,8 +113,14 @@ async def test_a_waiting_gang_shows_where_it_would_run_and_what_must_end(open_pa
     assert places == ["gpu-c2 1 8 GPUs, 32 cpu nothing", "gpu-c1 1 8 GPUs, 32 cpu ✕ 3 GPUs", "gpu-b1 1 8 GPUs, 32 cpu ✕ 8 GPUs, 32 cpu"]
     ends = await page.locator(".ends li").all_inner_texts()
     assert [each.split()[1] for each in ends] == ["llm/eval-nightly", "llm/pretrain-7b", "a"]
+    groups = page.get_by_role("region", name="What nodes lack")
+    assert [" ".join(row.split()) for row in await groups.locator("tbody tr").all_inner_texts()] == [
+        "1 worker takes 1 more member",
+        "8 worker 3 GPUs: Insufficient nvidia.com/gpu",
+        "1 worker node(s) were not ready",
+    ]
     assert (await pixels(page, OVER))["194,16,31,255"] > 100
-    await page.get_by_role("button", name="llm/eval-nightly").click()
+    await page.locator(".ends").get_by_role("button", name="llm/eval-nightly").click()
     await expect(page.locator("#gang")).to_have_text("llm/eval-nightly")
     await page.keyboard.press("Escape")
     await expect(page.locator("#rows").get_by_role("button", name="llm/pretrain-70b")).to_be_focused()
@@ -133,11 +138,8 @@ async def test_missing_squares_are_those_of_gangs_that_must_end(open_page: Open)
     assert found == [[6, 7], [3, 4]]
 
 
-@pytest.mark.parametrize("has_outlooks", [True, False], ids=["null", "absent"])
-async def test_a_gang_without_a_known_place_has_no_such_section(open_page: Open, has_outlooks: bool) -> None:
-    shown = a_cluster()
-    shown.has_outlooks = has_outlooks
-    page = await open_page(shown)
+async def test_a_gang_without_a_known_place_has_no_such_section(open_page: Open) -> None:
+    page = await open_page(a_cluster())
     await page.get_by_role("button", name="speech/align").click()
     await expect(page.locator("#gang")).to_have_text("speech/align")
     await expect(page.get_by_role("heading", name="Members")).to_be_visible()

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { readGang } from "./data.js";
 import { More } from "./wall.js";
-import { GPU, amounts, count, duration, gangName, messageOf, moment, number, plain, sentence, stateOf } from "./words.js";
+import { GPU, amounts, count, duration, messageOf, moment, number, plain, sentence, stateOf } from "./words.js";
 
 const rowsAtFirst = 20;
 const namesShown = 6;
@@ -42,7 +42,7 @@ export function outlookOf(gang, nodes) {
   return { kind: "reserved", begins: gang.reservation.begins || null, nodes: places, unplaced: 0, waitsFor: [] };
 }
 
-const certainty = { stated: "by its walltime", guessed: "guessed from run times", unknown: "no end is known" };
+const certainty = { stated: "by its walltime", guessed: "guessed from run times", unknown: "uncertain" };
 
 // One sentence, which screen readers speak when a gang is chosen.
 export function outlookText(outlook, expected) {
@@ -67,14 +67,22 @@ export function Details({ name, gang, error, outlook, now, close, choose, showWa
   return html`<section class="details" id="details" aria-labelledby="gang">
     <div class="heading"><h2 id="gang" class="name" tabindex="-1" ref=${title}>${plain(name)}</h2><button class="close" onClick=${close}>Close <kbd>Esc</kbd></button></div>
     ${error ? html`<p class="error">${plain(error)}</p>` : null}
-    ${gang ? html`<${Facts} gang=${gang} now=${now} />` : error ? null : html`<p>Reading …</p>`}
+    ${gang ? html`<${Facts} ...${{ gang, now, choose }} />` : error ? null : html`<p>Reading …</p>`}
     <p role="status" class=${outlook ? "outlook" : "quiet"}>${outlook ? outlookText(outlook, gang.row.expectedStart) : ""}</p>
     ${outlook ? html`<${Outlook} ...${{ outlook, choose, showWall }} />` : null}
+    ${gang && gang.row.position && gang.nodeGroups && gang.nodeGroups.length ? html`<${NodeGroups} key=${`${name} nodes`} groups=${gang.nodeGroups} />` : null}
     ${gang ? html`<${Members} key=${name} members=${gang.members} /><${History} key=${`${name} history`} history=${gang.history} />` : null}
   </section>`;
 }
 
-function Facts({ gang, now }) {
+// Pods of other schedulers have no gang: they are named by their namespace.
+function GangLink({ name, choose }) {
+  if (!name) return "a gang of another namespace";
+  if (!name.includes("/")) return html`pods of other schedulers in <span class="name">${plain(name)}</span>`;
+  return html`<button class="link name" onClick=${() => choose(name)}>${plain(name)}</button>`;
+}
+
+function Facts({ gang, now, choose }) {
   const { row } = gang;
   const facts = [
     ["members", `${row.members.bound}/${row.members.needed}`],
@@ -83,6 +91,7 @@ function Facts({ gang, now }) {
     [row.waitingSince ? "waited" : "age", duration(now - (row.waitingSince || row.created))],
   ];
   if (row.position) facts.unshift(["position", row.position]);
+  if (row.waitsFor) facts.push(["waits for", html`<${GangLink} name=${row.waitsFor} choose=${choose} />`]);
   return html`<p class=${row.position ? "why-full waits" : "why-full"}><span class="state">${stateOf(row)}</span> ${sentence(row)}</p>
     ${gang.advice ? html`<p class="why-full"><span class="state">Advice</span> ${plain(gang.advice)}</p>` : null}
     <dl class="facts">${facts.map(([term, value]) => html`<div key=${term}><dt>${term}</dt><dd>${value}</dd></div>`)}</dl>`;
@@ -105,9 +114,24 @@ function Outlook({ outlook, choose, showWall }) {
     ${outlook.waitsFor.length ? html`<h3>Must end first</h3>
     <ol class="ends">${outlook.waitsFor.slice(0, mostEnds).map((each, place) => html`<li key=${`${each.gang} ${place}`}>
       <span class="when">${each.ends ? moment(each.ends) : "unknown"}</span>
-      <span>${each.gang ? html`<button class="link name" onClick=${() => choose(each.gang)}>${plain(each.gang)}</button>` : gangName("")}
+      <span><${GangLink} name=${each.gang} choose=${choose} />
       <small>${certainty[each.basis] || plain(each.basis)}; on <span class="name">${listed(each.nodes)}</span></small></span></li>`)}</ol>
     <${More} shown=${Math.min(mostEnds, outlook.waitsFor.length)} all=${outlook.waitsFor.length} show=${() => setMostEnds(mostEnds + rowsAtFirst)} what="gangs" />` : null}`;
+}
+
+function NodeGroups({ groups }) {
+  const [most, setMost] = useState(rowsAtFirst);
+  const hasRoles = groups.some((group) => group.role);
+  const text = (group) => {
+    const reasons = group.reasons.map(plain).join(", ");
+    if (group.takes) return `takes ${count(group.takes, "more member", "more members")}`;
+    return [amounts(group.lacks), reasons].filter(Boolean).join(": ");
+  };
+  return html`<h3>What nodes lack</h3>
+    <div class="scroll" tabindex="0" role="region" aria-label="What nodes lack"><table>
+      <thead><tr><th class="number">Nodes</th>${hasRoles ? html`<th>Role</th>` : null}<th>For one more member</th></tr></thead>
+      <tbody>${groups.slice(0, most).map((group, place) => html`<tr key=${place} title=${group.names.map(plain).join(", ")}><td class="number">${group.nodes}</td>${hasRoles ? html`<td>${plain(group.role)}</td>` : null}<td>${text(group)}</td></tr>`)}</tbody>
+    </table></div><${More} shown=${Math.min(most, groups.length)} all=${groups.length} show=${() => setMost(most + rowsAtFirst)} what="groups" />`;
 }
 
 function Members({ members }) {

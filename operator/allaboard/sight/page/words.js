@@ -86,5 +86,3 @@ export function sentence(gang) {
 
 // One word for the state of a gang.
 export const stateOf = (gang) => plain(gang.state || (!gang.position ? "" : gang.kind === "Pod" ? "Waiting" : "New"));
-
-export const gangName = (name) => (name ? plain(name) : "a gang of another namespace");
