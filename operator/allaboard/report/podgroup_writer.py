@@ -57,17 +57,30 @@ class PodGroupWriter:
                 self._write(key)
 
     def report(self, gang: Gang, opinion: GangStatus | None = None) -> None:
-        """Queue a write of the status of the gang's PodGroup; without an ``opinion`` the last reported one is written."""
-        if gang.is_single or self._is_foreign(gang):
+        """Queue a write of the status of the gang's PodGroup; without an ``opinion`` the last reported one is written.
+
+        A pod that is in no gang has no PodGroup: why it waits is only remembered.
+        """
+        if gang.is_single:
+            self._remember(gang.key, opinion)
+            return
+        if self._is_foreign(gang):
             return
         if opinion is not None:
             self._records.report_state(gang.key).opinion = opinion
         if self.opinion(gang.key) is not None:
             self._write(gang.key)
 
+    def _remember(self, key: GangKey, opinion: GangStatus | None) -> None:
+        """Remember why a pod that is in no gang waits; forget it once the pod waits no longer."""
+        if opinion is not None and opinion.code.is_waiting:
+            self._records.report_state(key).opinion = opinion
+        elif opinion is not None and (state := self._records.find_report_state(key)) is not None:
+            state.opinion = None
+
     def mark_being_bound(self, gang: Gang) -> None:
         """Mark the gang as being bound, so that PartiallyBound isn't set during its first binds. No effect if a member is bound."""
-        if (opinion := self.opinion(gang.key)) is not None and not gang.bound:
+        if (opinion := self.opinion(gang.key)) is not None and not gang.bound and not gang.is_single:
             self._records.report_state(gang.key).opinion = replace(opinion, is_being_bound=True)
 
     def opinion(self, key: GangKey) -> GangStatus | None:

@@ -6,7 +6,7 @@ from allaboard.model.gang import GangKey
 from allaboard.model.node import Taint
 from allaboard.model.walltime import NEVER
 from allaboard.sight.board import Board
-from tests.unit.placement.clusters import node
+from tests.unit.placement.clusters import node, pods
 from tests.unit.scheduling.schedulers import World
 
 
@@ -34,6 +34,23 @@ async def test_a_gang_that_was_never_attempted_waits_since_its_creation() -> Non
         world.add("new", created=7.0)
         row = (await a_board(world).queue()).gangs[0]
         assert (row.state, row.message, row.waiting_since, row.expected_start) == ("", "", 7.0, None)
+
+
+async def test_a_pod_that_is_in_no_gang_shows_why_it_waits_until_it_is_bound() -> None:
+    async with World(cpus=1) as world:
+        board = a_board(world)
+        (pod,) = pods("alone", 1, {"cpu": 2000})
+        world.view.upsert_pod(pod)
+        await world.run_cycle()
+        row = (await board.queue()).gangs[0]
+        assert (row.kind, row.name, row.state) == ("Pod", "alone-0", "NeverFits")
+        assert "Insufficient cpu" in row.message
+        world.resize(4)
+        world.now += 60.0
+        await world.run_cycle()
+        assert world.records.report_state(GangKey("default", "alone-0", "Pod")).opinion is None
+        await world.write_reports()
+        assert not any("podgroups" in path for path in world.api.written)
 
 
 async def test_gangs_of_other_namespaces_are_only_counted() -> None:
