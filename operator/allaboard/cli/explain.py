@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 from rich.table import Table
+from rich.text import Text
 
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.durations import duration, moment
@@ -145,13 +146,13 @@ def _outlook(outlook: Outlook) -> Table:
     return table
 
 
-def _squares(node: OutlookNode) -> str:
+def _squares(node: OutlookNode) -> Text:
     """Return a square for each GPU that the gang would use of a node, else for each core; those that aren't free now come last."""
     resource = "nvidia.com/gpu" if node.requests.get("nvidia.com/gpu") else "cpu"
     asked, lacking = node.requests.get(resource, 0), node.lacks.get(resource, 0)
     number = min(math.ceil(asked), _MOST_SQUARES)
     missing = math.ceil(number * lacking / asked) if asked else 0
-    return _HERE * (number - missing) + _MISSING * missing
+    return Text.assemble((_HERE * (number - missing), "green"), (_MISSING * missing, "bold red"))
 
 
 def _waits_for(outlook: Outlook, now: float) -> Table:

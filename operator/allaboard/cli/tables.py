@@ -91,7 +91,8 @@ def _fit(table: Table) -> None:
 
 
 def _lines(table: Table) -> list[str]:
-    console = Console(width=line_width(), markup=False, highlight=False, emoji=False)
+    # Colours are for terminals only, and for none that NO_COLOR is set in.
+    console = Console(width=line_width(), markup=False, highlight=False, emoji=False, force_terminal=sys.stdout.isatty())
     with console.capture() as capture:
         console.print(table)
     return [line.rstrip() for line in capture.get().split("\n")[:-1]]  # rich pads the last column with spaces

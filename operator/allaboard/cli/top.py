@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle
 
 from rich.table import Table
+from rich.text import Text
 
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.tables import print_tables, table_of
@@ -16,6 +17,7 @@ SIZES = (1, 2, 4, 8)
 
 _MOST_SQUARES = 16
 _FREE, _LETTERS = ".", string.ascii_letters
+_COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "bright_red", "bright_cyan", "bright_magenta", "bright_yellow", "bright_green")
 
 
 def top(api: str | None, snapshots: tuple[str, ...], kubeconfig: str | None, output: str, watch: bool, every: float) -> None:
@@ -46,6 +48,15 @@ def bar(node: NodeRow, letters: dict[str, str]) -> str:
     return used[:squares].ljust(squares, _FREE)
 
 
+def painted(squares: str) -> Text:
+    """Return a bar whose letters have colours in a terminal; a letter has the same colour on all nodes."""
+    text = Text(squares)
+    for place, square in enumerate(squares):
+        style = "dim" if square == _FREE else _COLOURS[_LETTERS.index(square) % len(_COLOURS)]
+        text.stylize(style, place, place + 1)
+    return text
+
+
 def startable(nodes: Sequence[NodeRow], size: int) -> int:
     """Return how many pods with ``size`` GPUs each the nodes could take now, by GPUs alone."""
     return sum(int(node.gpus_free // size) for node in nodes if node.is_ready and not node.is_cordoned)
@@ -60,9 +71,8 @@ def _nodes(found: Nodes, letters: dict[str, str]) -> Table:
         state = "not ready" if not node.is_ready else "cordoned" if node.is_cordoned else ""
         domain = [node.domain or "<none>"] if found.grouped_by else []
         use = bar(node, letters)
-        table.add_row(
-            node.name, *domain, f"{node.gpus:g}", f"{node.gpus_free:g}", f"{node.gpus_stranded:g}", use, gangs or state or "<none>"
-        )
+        amounts = (f"{node.gpus:g}", f"{node.gpus_free:g}", f"{node.gpus_stranded:g}")
+        table.add_row(node.name, *domain, *amounts, painted(use), gangs or state or "<none>")
     return table
 
 

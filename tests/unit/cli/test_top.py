@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from allaboard.cli.main import cli
-from allaboard.cli.top import bar, letters_of, startable
+from allaboard.cli.top import bar, letters_of, painted, startable
 from allaboard.sight.values import NodeRow, Nodes, Share
 from tests.unit.cli.plan_command import gpu_node, pod
 
@@ -68,3 +68,9 @@ def test_a_snapshot_is_shown_by_racks(tmp_path: Path) -> None:
     ]
     result = CliRunner().invoke(cli, ["top", "--cluster", str(file), "-o", "json"], catch_exceptions=False)
     assert [node.gpus_free for node in Nodes.model_validate_json(result.stdout).nodes] == [4.0, 1.0]
+
+
+def test_a_letter_has_one_colour_and_a_free_gpu_has_another() -> None:
+    styles = [str(span.style) for span in painted("aab.").spans]
+    assert styles[0] == styles[1]
+    assert len(set(styles)) == 3
