@@ -230,6 +230,8 @@ class App:
         self.metrics.registry.register(ClusterCollector(self.registry, self.records, self.ledger, Stranded(self.view)))
         board = Board(self.registry, self.records, self.ledger, self.view, settings.levels, replica=self._replica)
         await self._stack.enter_async_context(open_api(settings, board))
+        if settings.api_port or settings.api_service_port:
+            self._spawn("timeline", board.keep_timeline(), on_failure)
         for name, reflector in self._reflectors.items():
             self._spawn(f"reflect {name}", reflector.run(), on_failure)
         following = cycle.executor.provisionings.run(lambda: self.leads, settings.resync_seconds)

@@ -19,9 +19,11 @@ from allaboard.sight.values import (
     Nodes,
     Outlook,
     Queue,
+    Sample,
     Share,
     Snapshot,
     Status,
+    Timeline,
 )
 
 GPU = "nvidia.com/gpu"
@@ -41,6 +43,8 @@ class Shown:
         self.leads, self.is_ready, self.cache_age = True, True, 0.4
         self.grouped_by = "topology.kubernetes.io/rack"
         self.version = 1
+        self.samples: Sequence[Sample] = ()
+        self.last: Sequence[Decision] = ()
 
     def change(self, *rows: GangRow) -> None:
         """Set ``rows``, and report a change."""
@@ -80,7 +84,10 @@ class Shown:
         return Nodes(at=time.time(), grouped_by=self.grouped_by, nodes=self.node_rows)
 
     async def decisions(self, allows: Allows = anywhere) -> Decisions:
-        return Decisions(at=time.time(), decisions=[], hidden=0)
+        return Decisions(at=time.time(), decisions=self.last, hidden=0)
+
+    def timeline(self) -> Timeline:
+        return Timeline(at=time.time(), samples=self.samples)
 
     async def snapshot(self, allows: Allows = anywhere) -> Snapshot:
         raise NotImplementedError
@@ -232,6 +239,14 @@ def a_cluster() -> Shown:
         ),
     ]
     shown = Shown(gangs, nodes)
+    shown.samples = [
+        Sample(at=now - 15 * (239 - place), gpus=96, gpus_used=30 + place / 8, gpus_stranded=4 + place % 60 / 20, waiting=place // 40)
+        for place in range(240)
+    ]
+    shown.last = [
+        Decision(namespace="llm", name=name, first_at=now - age, last_at=now - age, times=1, decision=decision, reason="", message="")
+        for name, age, decision in (("pretrain-7b", 3000, "Bind"), ("pretrain-70b", 2400, "Wait"), ("eval-nightly", 600, "Bind"))
+    ]
     key = "llm/pretrain-70b"
     shown.outlooks[key] = {
         "kind": "reserved",

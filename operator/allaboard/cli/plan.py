@@ -100,7 +100,9 @@ def as_json(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> dict[str, A
                 "minMember": gang.min_member,
                 "feasible": gang.feasible,
                 "reason": gang.reason,
-                "assignments": [{"pod": pod, "node": node} for pod, node in gang.assignments],
+                "assignments": [
+                    {"pod": pod, "node": node, **({"gpus": gang.gpus[pod]} if pod in gang.gpus else {})} for pod, node in gang.assignments
+                ],
                 "unplaced": list(gang.unplaced),
                 "message": gang.message,
                 "search": {

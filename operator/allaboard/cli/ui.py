@@ -4,7 +4,8 @@ import asyncio
 import os
 import sys
 import webbrowser
-from collections.abc import AsyncIterator
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -14,7 +15,8 @@ from yarl import URL
 
 from allaboard.cli.boards import Shows, Wanted, open_board
 from allaboard.cli.inputs import BadInputError
-from allaboard.kube.client import ApiError, CredentialsError
+from allaboard.cli.plan import SOME_DO_NOT_FIT
+from allaboard.kube.client import ApiError, CredentialsError, chosen_context
 from allaboard.settings.options import SettingsError
 from allaboard.sight.access import ByHost, RefusedError
 from allaboard.sight.api import Api, answer_refusals
@@ -24,6 +26,8 @@ from allaboard.sight.remote import RemoteBoard, UnreadableError
 from allaboard.whatif.board import StoredBoard
 from allaboard.whatif.documents import ManifestError
 
+_ASK_SECONDS = 120.0
+_MANIFESTS = "application/yaml"  # of a request with manifests. No page of another host can send this type without asking first.
 _PASSED_ON = ("Content-Type", "Cache-Control", "X-Content-Type-Options")  # headers of the operator's answers
 
 
@@ -41,7 +45,7 @@ async def _serve(wanted: Wanted, port: int, *, is_opened: bool) -> None:
     async with open_board(wanted, notes) as board:
         for note in notes:
             click.echo(f"note: {note}", err=True)
-        async with served(board, port) as url:
+        async with served(board, port, plan=None if wanted.api else _plan_words(wanted)) as url:
             click.echo(url)
             click.echo("Interrupt with Ctrl-C.", err=True)
             if is_opened and sys.stdout.isatty():
@@ -49,9 +53,18 @@ async def _serve(wanted: Wanted, port: int, *, is_opened: bool) -> None:
             await asyncio.Event().wait()
 
 
+def _plan_words(wanted: Wanted) -> Sequence[str]:
+    """Return the options with which ``allaboard plan`` reads the same cluster."""
+    words = [word for path in wanted.snapshots for word in ("--cluster", path)]
+    words += ["--kubeconfig", wanted.kubeconfig] if wanted.kubeconfig else []
+    return [*words, *(["--context", context] if (context := chosen_context()) else [])]
+
+
 @asynccontextmanager
-async def served(board: Shows, port: int = 0) -> AsyncIterator[str]:
+async def served(board: Shows, port: int = 0, plan: Sequence[str] | None = None) -> AsyncIterator[str]:
     """Serve the page for ``board`` on 127.0.0.1, and yield its address; ``port`` 0 means any free port.
+
+    With ``plan``, the options of ``allaboard plan``, the page can ask whether the gangs of a manifest would fit.
 
     Raises ``BadInputError`` if the port can't be used.
     """
@@ -61,7 +74,9 @@ async def served(board: Shows, port: int = 0) -> AsyncIterator[str]:
         app = Api(board, ByHost()).application()
     else:
         raise TypeError(f"no page shows a {type(board).__name__}")
-    add_pages(app)
+    add_pages(app, asks=plan is not None)
+    if plan is not None:
+        _add_ask(app, plan)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -97,3 +112,31 @@ def _passing_on(board: RemoteBoard) -> web.Application:
     app = web.Application(middlewares=[answer_refusals])
     app.router.add_get("/api/v1/{path:.*}", pass_on)
     return app
+
+
+def _add_ask(app: web.Application, plan: Sequence[str]) -> None:
+    """Add ``/ask``, which answers what ``allaboard plan`` with the options ``plan`` says about the manifests in a request."""
+    access, turn = ByHost(), asyncio.Lock()
+
+    async def ask(request: web.Request) -> web.Response:
+        await access.rights(request.headers, ())
+        if request.content_type != _MANIFESTS:
+            raise RefusedError(415, f"manifests are sent as {_MANIFESTS}")
+        manifests = await request.read()
+        async with turn:
+            words = ("-m", "allaboard", "plan", "-f", "-", "-o", "json", *plan)
+            process = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+            try:
+                async with asyncio.timeout(_ASK_SECONDS):
+                    answer, problem = await process.communicate(manifests)
+            except TimeoutError:
+                raise RefusedError(504, f"the plan took longer than {_ASK_SECONDS:g} s") from None
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        if process.returncode not in (0, SOME_DO_NOT_FIT):
+            raise RefusedError(400, problem.decode(errors="replace").strip().removeprefix("Error: "))
+        return web.Response(body=answer, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    app.router.add_post("/ask", ask)

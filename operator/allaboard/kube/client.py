@@ -59,6 +59,11 @@ def choose_context(name: str) -> None:
     _chosen["context"] = name
 
 
+def chosen_context() -> str:
+    """Return the context that ``choose_context`` was called with; empty for the current context."""
+    return _chosen["context"]
+
+
 async def load_credentials(kubeconfig: str = "", place: str = "") -> Configuration:
     """Return the credentials for the API server. Raises ``CredentialsError``.
 

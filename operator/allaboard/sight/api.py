@@ -18,7 +18,7 @@ from allaboard import __version__
 from allaboard.runtime.slices import Slices
 from allaboard.sight.access import Access, RefusedError, Rights
 from allaboard.sight.board import Allows
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Value
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Timeline, Value
 
 _BASE = "/api/v1"
 _MOST_STREAMS = 64
@@ -70,6 +70,9 @@ class Shown(Protocol):
     async def decisions(self, allows: Allows) -> Decisions:
         """Return the last decisions."""
 
+    def timeline(self) -> Timeline:
+        """Return the use of the cluster in the last hour."""
+
     async def snapshot(self, allows: Allows) -> Snapshot:
         """Return all gangs, nodes and decisions."""
 
@@ -90,6 +93,7 @@ class Api:
             Route("/gangs/{namespace}/{name}", "All that is known of one gang", Gang, self._gang),
             Route("/nodes", "All nodes, and which gangs use them", Nodes, self._nodes),
             Route("/decisions", "The last decisions about all gangs", Decisions, self._decisions),
+            Route("/timeline", "The use of the cluster in the last hour", Timeline, self._timeline, shows_gangs=False),
             Route("/snapshot", "The state of the scheduler in one answer", Snapshot, self._snapshot),
         )
 
@@ -140,6 +144,9 @@ class Api:
 
     async def _decisions(self, request: web.Request, rights: Rights) -> Decisions:
         return await self._board.decisions(rights.allows)
+
+    async def _timeline(self, request: web.Request, rights: Rights) -> Timeline:
+        return self._board.timeline()
 
     async def _snapshot(self, request: web.Request, rights: Rights) -> Snapshot:
         if not rights.nodes:

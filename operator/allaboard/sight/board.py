@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,10 +45,15 @@ from allaboard.sight.values import (
     Queue,
     ReservationRow,
     RoleRow,
+    Sample,
     Share,
     Snapshot,
     Status,
+    Timeline,
 )
+
+_SAMPLE_SECONDS = 15.0
+_MOST_SAMPLES = 240  # those of an hour
 
 Allows = Callable[[str], bool]
 """Returns whether the caller may read the gangs of a namespace."""
@@ -81,6 +86,7 @@ class Board:
     _occupancy: Occupancy = field(init=False)
     _stranded: Stranded = field(init=False)
     _misses: Misses = field(init=False, default_factory=Misses)
+    _samples: deque[Sample] = field(init=False, default_factory=lambda: deque(maxlen=_MOST_SAMPLES))
     _rows: dict[str, tuple[object, NodeRow]] = field(init=False, default_factory=dict)
     """The row of each node, with the state of the node that it shows."""
 
@@ -130,6 +136,7 @@ class Board:
             grouped_by=nodes.grouped_by,
             nodes=nodes.nodes,
             decisions=decisions.decisions,
+            samples=list(self._samples),
         )
 
     async def _described(self, gang: GangState, position: int | None, allows: Allows) -> Gang:
@@ -205,6 +212,24 @@ class Board:
         last = self.records.decisions.last()
         shown = [_decision(key, each) for key, each in last if allows(key.namespace)]
         return Decisions(at=self.now(), decisions=shown, hidden=len(last) - len(shown))
+
+    def timeline(self) -> Timeline:
+        """Return the use of the cluster in the last hour."""
+        return Timeline(at=self.now(), samples=list(self._samples))
+
+    async def keep_timeline(self) -> None:
+        """Take a sample of the use of the cluster every 15 seconds, until cancelled."""
+        while True:
+            await self.take_sample()
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
+    async def take_sample(self) -> None:
+        """Add the present use of the cluster to the timeline."""
+        waiting = len(await self._waiting())
+        gpus, free, stranded = (float(each.sum()) for each in self._stranded.of_nodes())
+        self._samples.append(
+            Sample(at=self.now(), gpus=gpus, gpus_used=round(gpus - free, 3), gpus_stranded=round(stranded, 2), waiting=waiting)
+        )
 
     async def _waiting(self) -> dict[GangKey, int]:
         """Return the gangs that wait with their positions, in the order of these.

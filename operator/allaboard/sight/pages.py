@@ -19,19 +19,21 @@ _HEADERS = {
 }
 
 
-def add_pages(app: web.Application) -> None:
-    """Add the page at ``/`` and its files at ``/page/…`` to an application. Other paths are never looked up on the disk."""
+def add_pages(app: web.Application, *, asks: bool = False) -> None:
+    """Add the page at ``/`` and its files at ``/page/…`` to an application. Other paths are never looked up on the disk.
+
+    If the page ``asks``, the application answers questions about manifests at ``/ask``.
+    """
     folder = files("allaboard.sight") / "page"
-    app.router.add_get("/", _answer(folder / "index.html"))
+    index = (folder / "index.html").read_bytes()
+    app.router.add_get("/", _answering(index.replace(b"<html ", b"<html data-asks ") if asks else index, "text/html"))
     for prefix, place in (("/page/", folder), ("/page/vendor/", folder / "vendor")):
         for file in place.iterdir():
             if _type_of(file) and file.name != "index.html":
-                app.router.add_get(f"{prefix}{file.name}", _answer(file))
+                app.router.add_get(f"{prefix}{file.name}", _answering(file.read_bytes(), _type_of(file)))
 
 
-def _answer(file: Traversable) -> Callable[[web.Request], Awaitable[web.Response]]:
-    body, kind = file.read_bytes(), _type_of(file)
-
+def _answering(body: bytes, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from allaboard.sight.board import Allows, anywhere
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Snapshot, Status
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Snapshot, Status, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class RecordedBoard:
         """Return the last decisions about all gangs."""
         shown = [each for each in self.recorded.decisions if allows(each.namespace)]
         return Decisions(at=self.recorded.at, decisions=shown, hidden=len(self.recorded.decisions) - len(shown))
+
+    def timeline(self) -> Timeline:
+        """Return the use of the cluster in the hour before."""
+        return Timeline(at=self.recorded.at, samples=self.recorded.samples)
 
     async def snapshot(self, allows: Allows = anywhere) -> Snapshot:
         """Return all gangs, nodes and decisions."""

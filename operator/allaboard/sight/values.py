@@ -293,6 +293,26 @@ class Decisions(Value):
     """Decisions about gangs of namespaces that the caller may not read, which are left out."""
 
 
+class Sample(Value):
+    """The use of the cluster at one time."""
+
+    at: float
+    gpus: float
+    """GPUs of all nodes."""
+    gpus_used: float
+    gpus_stranded: float
+    waiting: int
+    """Gangs that wait, of all namespaces."""
+
+
+class Timeline(Value):
+    """The use of the cluster in the last hour."""
+
+    at: float
+    samples: Sequence[Sample]
+    """The samples, the oldest first, every 15 seconds since the start of the replica."""
+
+
 class Snapshot(Value):
     """The state of the scheduler in one answer: all gangs, nodes and decisions."""
 
@@ -307,6 +327,8 @@ class Snapshot(Value):
     nodes: Sequence[NodeRow]
     decisions: Sequence[Decision]
     """The last decisions about all gangs, the oldest first."""
+    samples: Sequence[Sample]
+    """The use of the cluster in the last hour."""
 
 
 class Problem(Value):

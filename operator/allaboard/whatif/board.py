@@ -15,7 +15,7 @@ from allaboard.records.report_state import GangStatus
 from allaboard.report.messages import with_advice
 from allaboard.settings.options import Settings
 from allaboard.sight.board import Allows, Board, anywhere
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Snapshot, Status
+from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Snapshot, Status, Timeline
 from allaboard.whatif.applied import applied
 from allaboard.whatif.forecast import Decision, Forecast
 from allaboard.whatif.manifests import Manifests
@@ -85,6 +85,10 @@ class StoredBoard:
     async def decisions(self, allows: Allows = anywhere) -> Decisions:
         """Return no decisions."""
         return await self.board.decisions(allows)
+
+    def timeline(self) -> Timeline:
+        """Return no samples, which only the operator takes."""
+        return self.board.timeline()
 
     async def snapshot(self, allows: Allows = anywhere) -> Snapshot:
         """Return all gangs, nodes and decisions."""

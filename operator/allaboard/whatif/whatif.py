@@ -15,6 +15,7 @@ from allaboard.placement import Step
 from allaboard.queueing.order import order_of
 from allaboard.report import messages
 from allaboard.settings.options import Settings
+from allaboard.sight.amounts import gpus_of
 from allaboard.whatif.applied import applied
 from allaboard.whatif.creation import Creation
 from allaboard.whatif.forecast import Decision, Forecast
@@ -44,7 +45,8 @@ class SearchFigures:
 class PlannedGang:
     """The answer for one gang: a ``Decision`` and the nodes of its pods. Pods are named without the namespace.
 
-    If the gang isn't feasible, ``assignments`` has only the pods that already have a node.
+    If the gang isn't feasible, ``assignments`` has only the pods that already have a node. ``gpus`` are the GPUs that pods with a node
+    request, by the pod's name; a part of a GPU is a fraction.
     """
 
     namespace: str
@@ -56,6 +58,7 @@ class PlannedGang:
     unplaced: tuple[str, ...]
     message: str
     search: SearchFigures
+    gpus: Mapping[str, float]
 
 
 async def plan_gangs(manifests: Manifests, cluster: Cluster, settings: Settings, notes: list[str]) -> list[PlannedGang]:
@@ -191,4 +194,5 @@ def _answer(gang: Gang, decision: Decision) -> PlannedGang:
             found_by=report.found_by if report else "",
             steps=report.steps if report else (),
         ),
+        gpus={pod.name: gpus for pod in gang.bound if (gpus := gpus_of(pod.spec))},
     )

@@ -42,7 +42,9 @@ def test_plan_names_the_node_of_every_pod_of_a_gang_that_fits(plan: Plan) -> Non
         "minMember": 5,
         "feasible": True,
         "reason": "",
-        "assignments": [{"pod": f"tf-smoke-gpu-{pod}", "node": "n1"} for pod in pods],
+        "assignments": [
+            {"pod": f"tf-smoke-gpu-{pod}", "node": "n1", **({"gpus": 1.0} if pod.startswith("worker") else {})} for pod in pods
+        ],
         "unplaced": [],
         "message": "5 of 5 pods placed",
     }

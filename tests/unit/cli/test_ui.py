@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import aiohttp
+import pytest
 from click.testing import CliRunner
 
 from allaboard.cli.boards import Wanted, open_board
 from allaboard.cli.main import cli
-from allaboard.cli.ui import served
+from allaboard.cli.ui import _plan_words, served
 from allaboard.sight.values import Gang, Queue
 from tests.unit.cli.apis import an_api
 from tests.unit.cli.plan_command import gpu_node, member
@@ -33,6 +34,32 @@ async def test_a_snapshot_is_shown_with_the_page(tmp_path: Path) -> None:
         assert gang.row.message.startswith("It fits now")
         assert (await answer(url, "api/v1/gangs/default/none"))[0] == 404
         assert (await answer(url, "api/v1/queue", Host="example.com"))[0] == 403
+
+
+@pytest.mark.processes
+async def test_a_manifest_can_be_asked_about(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n")]}))
+    wanted = Wanted(snapshots=[str(file)])
+    pod = member("m", gang="asked", minimum="1")
+    as_yaml = {"Content-Type": "application/yaml"}
+    async with open_board(wanted, []) as board, served(board, plan=_plan_words(wanted)) as url, aiohttp.ClientSession(url) as session:
+        assert "data-asks" in await (await session.get("/")).text()
+        async with session.post("/ask", data=json.dumps(pod), headers=as_yaml) as response:
+            (gang,) = (await response.json())["gangs"]
+            assert (gang["name"], gang["feasible"], gang["assignments"][0]["node"]) == ("asked", True, "n")
+        async with session.post("/ask", data="kind: [", headers=as_yaml) as response:
+            assert response.status == 400
+            assert "standard input" in (await response.json())["message"]
+        assert (await session.post("/ask", data="{}", headers={"Content-Type": "text/plain"})).status == 415
+        assert (await session.post("/ask", data="{}", headers={**as_yaml, "Host": "example.com"})).status == 403
+
+
+async def test_without_a_cluster_nothing_can_be_asked(tmp_path: Path) -> None:
+    with an_api({}) as operator:
+        async with open_board(Wanted(api=operator), []) as board, served(board) as url:
+            assert "data-asks" not in (await answer(url, ""))[1]
+            assert (await answer(url, "ask"))[0] == 404
 
 
 async def test_requests_are_passed_on_to_the_operator() -> None:

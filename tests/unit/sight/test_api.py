@@ -37,7 +37,7 @@ async def client_of(world: World, access: Access) -> AsyncIterator[TestClient[An
         yield client
 
 
-@pytest.mark.parametrize("path", ["queue", "gangs", "gangs/default/g", "nodes", "decisions", "snapshot"])
+@pytest.mark.parametrize("path", ["queue", "gangs", "gangs/default/g", "nodes", "decisions", "timeline", "snapshot"])
 async def test_every_answer_has_the_form_that_the_openapi_document_states(path: str) -> None:
     async with World(cpus=3) as world, client_of(world, Granted()) as client:
         world.add("g", 2)

@@ -1,12 +1,13 @@
 """Tests of what the operator shows of gangs, the queue, nodes and decisions, beside a scheduler that takes single steps."""
 
 import asyncio
+from dataclasses import replace
 
 from allaboard.model.gang import GangKey
 from allaboard.model.node import Taint
 from allaboard.model.walltime import NEVER
 from allaboard.sight.board import Board
-from tests.unit.placement.clusters import node, pods
+from tests.unit.placement.clusters import GPU, node, pods
 from tests.unit.scheduling.schedulers import World
 
 
@@ -173,6 +174,23 @@ async def test_a_node_shows_its_present_pods_after_each_change() -> None:
         world.view.remove_node("n")
         assert (await board.nodes()).nodes == []
         assert not board._rows
+
+
+async def test_the_timeline_has_the_use_of_gpus_and_the_gangs_that_wait() -> None:
+    async with World() as world:
+        board = a_board(world)
+        world.view.upsert_node(node("gpus", {"cpu": 8000, GPU: 4}))
+        (pod,) = pods("p", 1, {"cpu": 1000, GPU: 1})
+        world.view.upsert_pod(replace(pod, node_name="gpus", phase="Running"))
+        await board.take_sample()
+        world.add("g", 2)
+        world.now += 15.0
+        await board.take_sample()
+        samples = board.timeline().samples
+        assert [(each.at, each.gpus, each.gpus_used, each.waiting) for each in samples] == [(1000.0, 4.0, 1.0, 0), (1015.0, 4.0, 1.0, 1)]
+        for _ in range(300):
+            await board.take_sample()
+        assert len(board.timeline().samples) == 240
 
 
 async def test_decisions_are_those_about_visible_gangs() -> None:

@@ -7,6 +7,8 @@ let token = sessionStorage.getItem("token") || "";
 
 export const readGang = (namespace, name) => get("api/v1/", `gangs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`, token);
 
+export const readAll = (path) => get("api/v1/", path, token);
+
 export function useToken(value) {
   token = value;
   sessionStorage.setItem("token", value);

@@ -1,10 +1,12 @@
 // The departure board: which gangs wait and why, which gangs run where, and what is free.
 
 import { html, render, useCallback, useEffect, useMemo, useReducer, useRef, useState } from "./vendor/htm-preact.js";
+import { Ask } from "./ask.js";
 import { Board } from "./board.js";
 import { follow, useToken } from "./data.js";
 import { Details, outlookOf, useGang } from "./details.js";
 import { Refused } from "./request.js";
+import { TimeLine } from "./timeline.js";
 import { Wall, useStyle } from "./wall.js";
 import { duration, number, plain } from "./words.js";
 
@@ -72,6 +74,7 @@ function Page() {
   const [error, setError] = useState(null);
   const [lit, setLit] = useState("");
   const [chosen, setChosen] = useState("");
+  const [asked, setAsked] = useState(null); // {name, outlook} of a planned gang that the wall shows
   const style = useStyle();
   const returnTo = useRef(null);
   useEffect(() => {
@@ -82,6 +85,7 @@ function Page() {
   }, []);
   const choose = useCallback((name) => {
     if (!document.activeElement || !document.activeElement.closest(".details")) returnTo.current = name;
+    setAsked(null);
     setChosen(name);
   }, []);
   const close = useCallback(() => {
@@ -103,12 +107,15 @@ function Page() {
   const outlook = useMemo(() => (state ? outlookOf(found.gang, state.nodes) : null), [found.gang, state && state.nodes]);
   if (error instanceof Refused) return html`<${Token} message=${error.message} />`;
   if (!state) return html`<main class="alone"><h1>Allaboard</h1><p class=${error ? "error" : ""} role="status">${error ? plain(error.message) : "Loading what the operator shows …"}</p></main>`;
+  const onWall = asked ? asked.name : chosen;
   const { status, readAt, gangs, hidden, nodes, groupedBy, places } = state;
   return html`<${Header} state=${state} error=${error} />
     <main class=${chosen ? "open" : ""}>
-      <div class="left"><${Wall} ...${{ nodes, places, groupedBy, lit, chosen, outlook, choose, style }} outlookOf=${chosen} light=${setLit} />
+      <div class="left"><${Wall} ...${{ nodes, places, groupedBy, lit, choose, style }} chosen=${onWall} outlook=${asked ? asked.outlook : outlook} outlookOf=${onWall} light=${setLit} />
       ${chosen ? html`<${Details} ...${{ ...found, outlook, close, choose }} now=${status.at} showWall=${() => document.getElementById("wall").scrollIntoView()} />` : null}</div>
       <${Board} ...${{ gangs, hidden, readAt, lit, chosen, choose, style }} at=${status.at} light=${setLit} />
+      <${TimeLine} choose=${choose} />
+      <${Ask} shown=${asked ? asked.name : ""} show=${setAsked} />
     </main>`;
 }
 
