@@ -9,6 +9,7 @@ from allaboard.sight.board import Allows, anywhere
 from allaboard.sight.values import (
     Decision,
     Decisions,
+    Domains,
     Gang,
     GangRow,
     Gangs,
@@ -82,6 +83,10 @@ class Shown:
 
     async def nodes(self, allows: Allows = anywhere) -> Nodes:
         return Nodes(at=time.time(), grouped_by=self.grouped_by, nodes=self.node_rows)
+
+    async def domains(self, label: str = "") -> Domains:
+        labels = {"topology.kubernetes.io/zone": {node.name: f"zone-{node.name[-1]}" for node in self.node_rows}}
+        return Domains(at=time.time(), label=label, domains=labels.get(label, {}), labels=list(labels))
 
     async def decisions(self, allows: Allows = anywhere) -> Decisions:
         return Decisions(at=time.time(), decisions=self.last, hidden=0)
@@ -239,14 +244,6 @@ def a_cluster() -> Shown:
         ),
     ]
     shown = Shown(gangs, nodes)
-    shown.samples = [
-        Sample(at=now - 15 * (239 - place), gpus=96, gpus_used=30 + place / 8, gpus_stranded=4 + place % 60 / 20, waiting=place // 40)
-        for place in range(240)
-    ]
-    shown.last = [
-        Decision(namespace="llm", name=name, first_at=now - age, last_at=now - age, times=1, decision=decision, reason="", message="")
-        for name, age, decision in (("pretrain-7b", 3000, "Bind"), ("pretrain-70b", 2400, "Wait"), ("eval-nightly", 600, "Bind"))
-    ]
     key = "llm/pretrain-70b"
     shown.outlooks[key] = {
         "kind": "reserved",

@@ -72,7 +72,7 @@ async def test_rows_are_filtered_by_kind_namespace_and_words(open_page: Open) ->
     await page.get_by_label("with", exact=True).fill("")
     await page.get_by_label("Show").select_option("all")
     await expect(page.locator("#rows tbody tr")).to_have_count(13)
-    await page.locator(".filters select").nth(1).select_option("llm")
+    await page.locator(".board .filters select").nth(1).select_option("llm")
     await expect(page.locator("#rows tbody tr")).to_have_count(3)
     await page.get_by_label("with", exact=True).fill("nothing has this")
     await expect(page.get_by_text("No gang is shown.")).to_be_visible()

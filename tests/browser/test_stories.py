@@ -40,7 +40,8 @@ async def played(name: str, folder: Path) -> AsyncIterator[str]:
 async def test_a_gang_with_a_reservation_shows_where_and_when_it_will_run(open_page: Open, tmp_path: Path) -> None:
     async with played("backfill", tmp_path) as address:
         page = await open_page(address, errors=_GONE)
-        big, long = (page.locator("#rows tbody tr", has_text=f"default/{name}") for name in ("big", "long"))
+        # By the names' buttons: a reason may name another gang.
+        big, long = (page.locator("#rows tbody tr", has=page.get_by_title(f"default/{name}")) for name in ("big", "long"))
         await expect(big).to_contain_text("0/2")
         await expect(big.locator(".expected")).to_contain_text(":")
         await expect(long).to_contain_text("0/1")

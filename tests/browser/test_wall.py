@@ -207,3 +207,16 @@ async def test_a_tall_wall_draws_what_is_in_view_and_scrolls_to_the_nodes_of_a_c
     await page.mouse.move(*place)
     await expect(page.locator(".tip")).to_contain_text("n2999: 0 of 8 GPUs free; used by a/x (1)")
     assert await pixels(page, WALL) != before
+
+
+async def test_nodes_are_grouped_by_the_label_that_the_user_chooses(open_page: Open) -> None:
+    page = await open_page(a_cluster())
+    by = page.get_by_label("By")
+    await expect(by).to_have_value("")
+    await page.get_by_text("The nodes as a table").click()
+    cell = page.get_by_role("row", name="gpu-a1").get_by_role("cell").nth(1)
+    await expect(cell).to_have_text("rack-a")
+    before = await page.locator(".wall canvas").first.get_attribute("data-drawn")
+    await by.select_option("topology.kubernetes.io/zone")
+    await expect(cell).to_have_text("zone-1")
+    await expect(page.locator(".wall canvas").first).not_to_have_attribute("data-drawn", str(before))

@@ -18,7 +18,7 @@ from allaboard.model.raw_fields import mapping, text
 from allaboard.settings.options import Settings, load_settings
 from allaboard.sight.recorded import RecordedBoard
 from allaboard.sight.remote import RemoteBoard, UnreadableError
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Snapshot
+from allaboard.sight.values import Decisions, Domains, Gang, Gangs, Nodes, Queue, Snapshot
 from allaboard.whatif.board import StoredBoard
 from allaboard.whatif.live import read_live_cluster
 from allaboard.whatif.snapshots import Cluster, read_cluster
@@ -40,6 +40,9 @@ class Shows(Protocol):
 
     async def nodes(self) -> Nodes:
         """Return all nodes."""
+
+    async def domains(self, label: str = "") -> Domains:
+        """Return the groups of nodes by a label; without one, by the label of racks."""
 
     async def decisions(self) -> Decisions:
         """Return the last decisions about all gangs."""

@@ -216,6 +216,7 @@ def queue(**stated: Any) -> None:
 
 
 @click.command(short_help="Show how full the nodes are and by which gangs, and how many jobs of each size could start.")
+@click.option("--by", default="", metavar="LABEL", help="Group nodes by this label [that of racks].")
 @_board
 @_watch(2.0)
 @_output("table", "json", "yaml")

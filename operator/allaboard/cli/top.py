@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allaboard.cli.boards import Shows, Wanted
+from allaboard.cli.inputs import BadInputError
 from allaboard.cli.tables import print_tables, table_of
 from allaboard.cli.watching import show
 from allaboard.sight.values import NodeRow, Nodes
@@ -20,11 +21,19 @@ _FREE, _LETTERS = ".", string.ascii_letters
 _COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "bright_red", "bright_cyan", "bright_magenta", "bright_yellow", "bright_green")
 
 
-def top(api: str | None, snapshots: tuple[str, ...], kubeconfig: str | None, output: str, watch: bool, every: float) -> None:
+def top(by: str, api: str | None, snapshots: tuple[str, ...], kubeconfig: str | None, output: str, watch: bool, every: float) -> None:
     """Print the nodes, once or again and again. Raises ``BadInputError`` if they can't be read."""
 
     async def read(board: Shows) -> Nodes:
-        return await board.nodes()
+        found = await board.nodes()
+        if not by:
+            return found
+        groups = await board.domains(by)
+        if not groups.domains:
+            known = ", ".join(groups.labels) or "none"
+            raise BadInputError(f"--by {by}: no node has this label; labels that group nodes: {known}")
+        nodes = [node.model_copy(update={"domain": groups.domains.get(node.name, "")}) for node in found.nodes]
+        return found.model_copy(update={"grouped_by": by, "nodes": nodes})
 
     def print_table(found: Nodes) -> None:
         print_tables(_nodes(found, letters_of(found.nodes)), _startable(found))

@@ -98,7 +98,7 @@ def _passing_on(board: RemoteBoard) -> web.Application:
         try:
             # A stream of events may be silent for a long time.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=15.0, sock_read=60.0)
-            url = URL(f"{board.url}{request.rel_url.raw_path}", encoded=True)
+            url = URL(f"{board.url}{request.rel_url.raw_path_qs}", encoded=True)
             async with board.session.get(url, timeout=timeout) as found:
                 headers = {name: found.headers[name] for name in _PASSED_ON if name in found.headers}
                 answer = web.StreamResponse(status=found.status, headers=headers)

@@ -18,9 +18,10 @@ from allaboard import __version__
 from allaboard.runtime.slices import Slices
 from allaboard.sight.access import Access, RefusedError, Rights
 from allaboard.sight.board import Allows
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Timeline, Value
+from allaboard.sight.values import Decisions, Domains, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Timeline, Value
 
 _BASE = "/api/v1"
+_LONGEST_LABEL = 317  # a prefix of 253 characters, a slash, and a name of 63
 _MOST_STREAMS = 64
 _BEAT_SECONDS = 15.0  # a proxy on the way may end a connection on which nothing is sent
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -32,7 +33,7 @@ _PAUSE_SECONDS = 1.0  # least time between two events of a stream
 class Route:
     """One path of the API. ``answer`` returns what a caller with some rights may read; None if the object doesn't exist.
 
-    The rights in namespaces are looked up only if the answer ``shows_gangs``.
+    The rights in namespaces are looked up only if the answer ``shows_gangs``. ``query`` is the name of an optional parameter.
     """
 
     path: str
@@ -40,6 +41,7 @@ class Route:
     model: type[Value]
     answer: Callable[[web.Request, Rights], Awaitable[Value | None]]
     shows_gangs: bool = True
+    query: str = ""
 
 
 class Shown(Protocol):
@@ -67,6 +69,9 @@ class Shown(Protocol):
     async def nodes(self, allows: Allows) -> Nodes:
         """Return all nodes."""
 
+    async def domains(self, label: str) -> Domains:
+        """Return the groups of nodes by a label."""
+
     async def decisions(self, allows: Allows) -> Decisions:
         """Return the last decisions."""
 
@@ -92,6 +97,7 @@ class Api:
             Route("/gangs", "All gangs", Gangs, self._gangs),
             Route("/gangs/{namespace}/{name}", "All that is known of one gang", Gang, self._gang),
             Route("/nodes", "All nodes, and which gangs use them", Nodes, self._nodes),
+            Route("/domains", "The groups of nodes by a label", Domains, self._domains, shows_gangs=False, query="label"),
             Route("/decisions", "The last decisions about all gangs", Decisions, self._decisions),
             Route("/timeline", "The use of the cluster in the last hour", Timeline, self._timeline, shows_gangs=False),
             Route("/snapshot", "The state of the scheduler in one answer", Snapshot, self._snapshot),
@@ -141,6 +147,11 @@ class Api:
         if not rights.nodes:
             raise RefusedError(403, "you may not list nodes")
         return await self._board.nodes(rights.allows)
+
+    async def _domains(self, request: web.Request, rights: Rights) -> Domains:
+        if not rights.nodes:
+            raise RefusedError(403, "you may not list nodes")
+        return await self._board.domains(request.query.get("label", "")[:_LONGEST_LABEL])
 
     async def _decisions(self, request: web.Request, rights: Rights) -> Decisions:
         return await self._board.decisions(rights.allows)
@@ -199,7 +210,10 @@ def _operation(route: Route) -> dict[str, Any]:
     names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     return {
         "summary": route.summary,
-        "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names],
+        "parameters": [
+            *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names),
+            *({"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in [route.query] if name),
+        ],
         "responses": {
             "200": _content(route.model.__name__, route.summary),
             **{status: _content("Problem", words) for status, words in _REFUSALS.items() if status != "404" or names},

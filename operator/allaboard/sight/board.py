@@ -25,6 +25,7 @@ from allaboard.records.report_state import GangStatus
 from allaboard.report.expected import expected_start
 from allaboard.runtime.slices import Slices
 from allaboard.sight.amounts import amounts_of, gpus_of
+from allaboard.sight.grouping import Grouping, domains_of
 from allaboard.sight.misses import Misses
 from allaboard.sight.occupancy import Occupancy
 from allaboard.sight.outlook import nearest_outlook, reserved_outlook
@@ -32,6 +33,7 @@ from allaboard.sight.stranded import Stranded
 from allaboard.sight.values import (
     Decision,
     Decisions,
+    Domains,
     Gang,
     GangRow,
     Gangs,
@@ -85,6 +87,7 @@ class Board:
     replica: Callable[[], Replica] = Replica
     _occupancy: Occupancy = field(init=False)
     _stranded: Stranded = field(init=False)
+    _grouping: Grouping = field(init=False, default_factory=Grouping)
     _misses: Misses = field(init=False, default_factory=Misses)
     _samples: deque[Sample] = field(init=False, default_factory=lambda: deque(maxlen=_MOST_SAMPLES))
     _rows: dict[str, tuple[object, NodeRow]] = field(init=False, default_factory=dict)
@@ -127,7 +130,7 @@ class Board:
             await slices.give_way()
             if allows(key.namespace) and (gang := self.registry.gang(key)) is not None:
                 gangs.append(await self._described(gang, positions.get(key), allows))
-        nodes, decisions = await self.nodes(allows), await self.decisions(allows)
+        nodes, decisions, known = await self.nodes(allows), await self.decisions(allows), self.view.snapshot().nodes
         return Snapshot(
             at=self.now(),
             status=self.status(),
@@ -137,6 +140,7 @@ class Board:
             nodes=nodes.nodes,
             decisions=decisions.decisions,
             samples=list(self._samples),
+            labels={label: domains_of(known, label) for label in await self._grouping.labels(known)},
         )
 
     async def _described(self, gang: GangState, position: int | None, allows: Allows) -> Gang:
@@ -206,6 +210,12 @@ class Board:
             names = {node.name for node in snapshot.nodes}
             self._rows = {name: row for name, row in self._rows.items() if name in names}
         return Nodes(at=self.now(), grouped_by=label, nodes=found)
+
+    async def domains(self, label: str = "") -> Domains:
+        """Return the groups of nodes by a label; without one, by the label of racks."""
+        nodes = self.view.snapshot().nodes
+        label = label or self.view.label_of(self.levels.get("rack", ()))
+        return Domains(at=self.now(), label=label, domains=domains_of(nodes, label), labels=await self._grouping.labels(nodes))
 
     async def decisions(self, allows: Allows = anywhere) -> Decisions:
         """Return the last decisions about all gangs, the oldest first."""

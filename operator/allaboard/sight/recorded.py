@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from allaboard.sight.board import Allows, anywhere
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Snapshot, Status, Timeline
+from allaboard.sight.values import Decisions, Domains, Gang, Gangs, Nodes, Queue, Snapshot, Status, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,12 @@ class RecordedBoard:
     async def nodes(self, allows: Allows = anywhere) -> Nodes:
         """Return all nodes."""
         return Nodes(at=self.recorded.at, grouped_by=self.recorded.grouped_by, nodes=self.recorded.nodes)
+
+    async def domains(self, label: str = "") -> Domains:
+        """Return the groups of nodes by a label; without one, by the label of racks."""
+        label = label or self.recorded.grouped_by
+        labels = self.recorded.labels
+        return Domains(at=self.recorded.at, label=label, domains=labels.get(label, {}), labels=list(labels))
 
     async def decisions(self, allows: Allows = anywhere) -> Decisions:
         """Return the last decisions about all gangs."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import aiohttp
 from pydantic import ValidationError
 
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Value
+from allaboard.sight.values import Decisions, Domains, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Value
 
 _Value = TypeVar("_Value", bound=Value)
 
@@ -63,6 +63,10 @@ class RemoteBoard:
     async def nodes(self) -> Nodes:
         """Return all nodes."""
         return await self._get("nodes", Nodes)
+
+    async def domains(self, label: str = "") -> Domains:
+        """Return the groups of nodes by a label; without one, by the label of racks."""
+        return await self._get(f"domains?label={quote(label, safe='')}", Domains)
 
     async def decisions(self) -> Decisions:
         """Return the last decisions."""

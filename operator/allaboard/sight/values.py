@@ -284,6 +284,18 @@ class Nodes(Value):
     nodes: Sequence[NodeRow]
 
 
+class Domains(Value):
+    """The groups of nodes by the values of one label."""
+
+    at: float
+    label: str
+    """The label; empty for none."""
+    domains: Mapping[str, str]
+    """The value of the label on each node that has it, by the node's name."""
+    labels: Sequence[str]
+    """Labels by which nodes can be grouped: each has several nodes with the same value."""
+
+
 class Decisions(Value):
     """The last decisions about all gangs, the oldest first."""
 
@@ -329,6 +341,8 @@ class Snapshot(Value):
     """The last decisions about all gangs, the oldest first."""
     samples: Sequence[Sample]
     """The use of the cluster in the last hour."""
+    labels: Mapping[str, Mapping[str, str]]
+    """The values of labels by which nodes can be grouped, by the label and the node's name."""
 
 
 class Problem(Value):

@@ -15,7 +15,7 @@ from allaboard.records.report_state import GangStatus
 from allaboard.report.messages import with_advice
 from allaboard.settings.options import Settings
 from allaboard.sight.board import Allows, Board, anywhere
-from allaboard.sight.values import Decisions, Gang, Gangs, Nodes, Queue, Snapshot, Status, Timeline
+from allaboard.sight.values import Decisions, Domains, Gang, Gangs, Nodes, Queue, Snapshot, Status, Timeline
 from allaboard.whatif.applied import applied
 from allaboard.whatif.forecast import Decision, Forecast
 from allaboard.whatif.manifests import Manifests
@@ -81,6 +81,10 @@ class StoredBoard:
     async def nodes(self, allows: Allows = anywhere) -> Nodes:
         """Return all nodes."""
         return await self.board.nodes(allows)
+
+    async def domains(self, label: str = "") -> Domains:
+        """Return the groups of nodes by a label; without one, by the label of racks."""
+        return await self.board.domains(label)
 
     async def decisions(self, allows: Allows = anywhere) -> Decisions:
         """Return no decisions."""

@@ -110,7 +110,9 @@ def test_a_label_may_have_the_name_of_a_field_that_is_left_out() -> None:
 def test_the_state_of_the_operator_is_shown_from_the_file(tmp_path: Path) -> None:
     decision = Decision(namespace="default", name="bert", first_at=NOW, last_at=NOW, times=1, decision="Bind", reason="", message="")
     status = Status(at=NOW, version="1", leads=True, is_ready=True, cache_age=0.0)
-    state = Snapshot(at=NOW, status=status, gangs=[a_gang()], hidden=2, grouped_by="", nodes=[], decisions=[decision], samples=[])
+    state = Snapshot(
+        at=NOW, status=status, gangs=[a_gang()], hidden=2, grouped_by="", nodes=[], decisions=[decision], samples=[], labels={}
+    )
     board = {"apiVersion": "allaboard.dev/v1", "kind": "Board", **state.model_dump(by_alias=True, mode="json")}
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n"), board]}))

@@ -70,6 +70,19 @@ def test_a_snapshot_is_shown_by_racks(tmp_path: Path) -> None:
     assert [node.gpus_free for node in Nodes.model_validate_json(result.stdout).nodes] == [4.0, 1.0]
 
 
+def test_nodes_are_grouped_by_a_label_that_is_named(tmp_path: Path) -> None:
+    nodes = [gpu_node(name) for name in ("n1", "n2")]
+    for node in nodes:
+        node["metadata"]["labels"] = {"pool": "train", "own": node["metadata"]["name"]}
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    lines = CliRunner().invoke(cli, ["top", "--by", "pool", "--cluster", str(file)], catch_exceptions=False).stdout.splitlines()
+    assert [line.split()[:2] for line in lines[:3]] == [["NODE", "POOL"], ["n1", "train"], ["n2", "train"]]
+    result = CliRunner().invoke(cli, ["top", "--by", "no", "--cluster", str(file)], catch_exceptions=False)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "Error: --by no: no node has this label; labels that group nodes: pool\n"
+
+
 def test_a_letter_has_one_colour_and_a_free_gpu_has_another() -> None:
     styles = [str(span.style) for span in painted("aab.").spans]
     assert styles[0] == styles[1]

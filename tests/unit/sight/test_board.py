@@ -193,6 +193,19 @@ async def test_the_timeline_has_the_use_of_gpus_and_the_gangs_that_wait() -> Non
         assert len(board.timeline().samples) == 240
 
 
+async def test_nodes_are_grouped_by_any_label_that_several_nodes_share() -> None:
+    async with World() as world:
+        board = a_board(world)
+        for name, zone in (("a", "x"), ("b", "x"), ("c", "y")):
+            labels = {"zone": zone, "own": name, "kubernetes.io/hostname": name}
+            world.view.upsert_node(node(name, {"cpu": 1000}, labels=labels))
+        found = await board.domains("zone")
+        assert (found.domains, found.labels) == ({"a": "x", "b": "x", "c": "y"}, ["zone"])
+        assert (await board.domains("own")).domains == {"a": "a", "b": "b", "c": "c"}
+        assert (await board.domains()).domains == {}
+        assert (await board.snapshot()).labels == {"zone": {"a": "x", "b": "x", "c": "y"}}
+
+
 async def test_decisions_are_those_about_visible_gangs() -> None:
     async with World() as world:
         board = a_board(world)

@@ -19,13 +19,15 @@ export function styleOf(element) {
   return { ...found, lightness: Number(styles.getPropertyValue("--lightness")), font: styles.fontFamily, colours: new Map() };
 }
 
-// Returns the place of each tile, {name, x, y}, and of each title, {text, x, y, width}. `wide` and `tall` are the size of a tile.
-export function layout(nodes, width) {
+// Returns the place of each tile, {name, x, y}, and of each title, {text, x, y, width}. `wide` and `tall` are the size of a tile. `domainOf`
+// returns the group of a node.
+export function layout(nodes, width, domainOf) {
   const groups = new Map();
   let rows = 1;
   for (const node of nodes) {
-    if (!groups.has(node.domain)) groups.set(node.domain, []);
-    groups.get(node.domain).push(node);
+    const domain = domainOf(node);
+    if (!groups.has(domain)) groups.set(domain, []);
+    groups.get(domain).push(node);
     rows = Math.max(rows, node.gpus ? Math.ceil(Math.min(Math.round(node.gpus), mostSquares) / perRow) : 2);
   }
   const sorted = [...groups].sort(([one], [other]) => (one < other ? -1 : 1));

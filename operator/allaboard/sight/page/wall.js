@@ -1,6 +1,7 @@
 // The wall: the nodes on a canvas, with a legend, a line about what is pointed at, and the same as a table.
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
+import { readAll } from "./data.js";
 import { concerned, draw, drawGhost, drawMissing, drawOver, drawSquare, gangAt, layout, styleOf, tileAt } from "./drawing.js";
 import { count, number, plain } from "./words.js";
 
@@ -17,6 +18,20 @@ export function useStyle() {
   return style;
 }
 
+// Returns the groups of nodes: {label, labels, domainOf, choose}. The user chooses the label; "" is that of the racks.
+function useGroups(places) {
+  const [label, choose] = useState("");
+  const [found, setFound] = useState({ label: "", domains: {}, labels: [] });
+  useEffect(() => {
+    let isWanted = true;
+    readAll(`domains?label=${encodeURIComponent(label)}`).then((groups) => groups && isWanted && setFound({ ...groups, asked: label }), () => {});
+    return () => (isWanted = false);
+  }, [label, places]);
+  const isOwn = Boolean(label) && found.asked === label;
+  const domainOf = useMemo(() => (isOwn ? (node) => found.domains[node.name] || "" : (node) => node.domain), [isOwn, found]);
+  return { label, labels: found.labels, domainOf, choose };
+}
+
 export function Wall({ nodes, places, groupedBy, lit, outlook, outlookOf, chosen, light, choose, style }) {
   const panel = useRef(null);
   const canvas = useRef(null);
@@ -24,7 +39,9 @@ export function Wall({ nodes, places, groupedBy, lit, outlook, outlookOf, chosen
   const drawn = useRef({});
   const [width, setWidth] = useState(0);
   const [tip, setTip] = useState("");
-  const plan = useMemo(() => (width ? layout(nodes.list, width) : null), [places, width]);
+  const groups = useGroups(places);
+  const { domainOf } = groups;
+  const plan = useMemo(() => (width ? layout(nodes.list, width, domainOf) : null), [places, width, domainOf]);
   const [height, setHeight] = useState(0);
   const [top, setTop] = useState(0);
   useLayoutEffect(() => {
@@ -85,7 +102,10 @@ export function Wall({ nodes, places, groupedBy, lit, outlook, outlookOf, chosen
   const text = useMemo(() => wallText(nodes.list), [nodes]);
   const hasBars = useMemo(() => nodes.list.some((node) => !node.gpus), [places]);
   return html`<section class="wall" aria-labelledby="wall">
-    <h2 id="wall">Wall <small>${count(nodes.list.length, "node")}${groupedBy ? html` by <span class="name">${plain(groupedBy)}</span>` : ""}</small></h2>
+    <h2 id="wall">Wall <small>${count(nodes.list.length, "node")}${groups.labels.length ? "" : groupedBy ? html` by <span class="name">${plain(groupedBy)}</span>` : ""}</small></h2>
+    ${groups.labels.length ? html`<div class="filters"><label>By <select value=${groups.label} onChange=${(event) => groups.choose(event.target.value)}>
+      <option value="">${groupedBy ? plain(groupedBy) : "no label"}</option>${groups.labels.filter((each) => each !== groupedBy).map((each) => html`<option key=${each} value=${each}>${plain(each)}</option>`)}
+    </select></label></div>` : null}
     <div class="panel" ref=${panel} tabindex="0" role="region" aria-label="The wall; the table of nodes has the same" onScroll=${() => setTop(panel.current.scrollTop)}>
       <div class="full" style=${{ height: plan ? `${plan.height}px` : "62vh" }}><div class="part">
         <canvas ref=${canvas} role="img" aria-label=${text}></canvas>
@@ -94,7 +114,7 @@ export function Wall({ nodes, places, groupedBy, lit, outlook, outlookOf, chosen
     </div>
     <p class="tip" aria-hidden="true">${tip || "Point at a node to see which gangs use it, and at a square to light its gang. A click opens the gang."}</p>
     <${Legend} style=${style} hasBars=${hasBars} />
-    <${NodeTable} nodes=${nodes.list} />
+    <${NodeTable} nodes=${nodes.list} domainOf=${domainOf} />
   </section>`;
 }
 
@@ -131,18 +151,18 @@ function Sample({ paint, style }) {
   return html`<canvas ref=${canvas} class="sample" aria-hidden="true"></canvas>`;
 }
 
-function NodeTable({ nodes }) {
+function NodeTable({ nodes, domainOf }) {
   const [isOpen, setOpen] = useState(false);
   const [most, setMost] = useState(rowsAtFirst);
   const [words, setWords] = useState("");
   const asked = words.toLowerCase();
-  const found = isOpen ? nodes.filter((node) => `${node.name} ${node.domain} ${usersOf(node)}`.toLowerCase().includes(asked)) : [];
+  const found = isOpen ? nodes.filter((node) => `${node.name} ${domainOf(node)} ${usersOf(node)}`.toLowerCase().includes(asked)) : [];
   return html`<details onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>The nodes as a table</summary>
     ${isOpen ? html`<div class="filters"><label>Nodes with <input type="search" placeholder="name, group or gang" value=${words} onInput=${(event) => setWords(event.target.value)} /></label></div>
     <div class="scroll" tabindex="0" role="region" aria-label="The nodes"><table>
       <thead><tr><th>Node</th><th>Group</th><th class="number">GPUs</th><th class="number">Free</th><th class="number">Stranded</th><th>State</th><th>Used by (pods)</th></tr></thead>
       <tbody>${found.slice(0, most).map((node) => html`<tr key=${node.name}>
-        <td class="name">${plain(node.name)}</td><td class="name">${plain(node.domain)}</td><td class="number">${number(node.gpus)}</td><td class="number">${number(node.gpusFree)}</td>
+        <td class="name">${plain(node.name)}</td><td class="name">${plain(domainOf(node))}</td><td class="number">${number(node.gpus)}</td><td class="number">${number(node.gpusFree)}</td>
         <td class="number">${number(node.gpusStranded)}</td><td>${troubleOf(node) || "ready"}</td><td class="name">${usersOf(node)}</td></tr>`)}</tbody>
     </table></div>
     <${More} shown=${Math.min(most, found.length)} all=${found.length} show=${() => setMost(most + rowsAtFirst)} what="nodes" />` : null}
