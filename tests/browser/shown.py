@@ -279,3 +279,17 @@ def a_cluster() -> Shown:
         ),
     ]
     return shown
+
+
+def an_hour() -> Shown:
+    """Return a cluster with samples of an hour and three decisions."""
+    shown, now = a_cluster(), time.time()
+    shown.samples = [
+        Sample(at=now - 15 * (239 - place), gpus=96, gpus_used=30 + place / 8, gpus_stranded=4 + place % 60 / 20, waiting=place // 40)
+        for place in range(240)
+    ]
+    shown.last = [
+        Decision(namespace="llm", name=name, first_at=now - age, last_at=now - age, times=1, decision=decision, reason="", message="")
+        for name, age, decision in (("pretrain-7b", 3000, "Bind"), ("pretrain-70b", 2400, "Wait"), ("eval-nightly", 600, "Bind"))
+    ]
+    return shown

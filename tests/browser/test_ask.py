@@ -7,6 +7,7 @@ from playwright.async_api import expect
 
 from allaboard.cli.boards import Wanted, open_board
 from allaboard.cli.ui import served
+from tests.browser import axe
 from tests.browser.conftest import Open, keep_screenshot
 from tests.unit.cli.plan_command import gpu_node, member
 
@@ -26,6 +27,7 @@ async def test_a_manifest_is_planned_and_shown_on_the_wall(open_page: Open, tmp_
         await expect(ask.get_by_text("✓ fits on")).to_be_visible()
         await expect(ask.get_by_role("button", name="Hide on the wall")).to_be_visible()
         await keep_screenshot(page, "ask", full=True)
+        assert await axe.violations(page) == []
         await ask.get_by_label("Manifests").fill("kind: [")
         await ask.get_by_role("button", name="Plan").click()
         await expect(ask.locator(".error")).to_contain_text("standard input")

@@ -4,13 +4,13 @@ import pytest
 
 from tests.browser import axe
 from tests.browser.conftest import Open, keep_screenshot
-from tests.browser.shown import a_cluster
+from tests.browser.shown import an_hour
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 async def test_each_state_of_the_page_is_accessible(open_page: Open, width: int, scheme: str) -> None:
-    page = await open_page(a_cluster(), width=width, scheme=scheme)
+    page = await open_page(an_hour(), width=width, scheme=scheme)
     await page.wait_for_selector("canvas[data-drawn]")
     await keep_screenshot(page, f"board-{width}-{scheme}")
     assert await axe.violations(page) == []

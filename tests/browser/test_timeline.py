@@ -1,26 +1,9 @@
 """Tests that the last hour is drawn, and that its slider shows the figures and the decisions of an earlier time."""
 
-import time
-
 from playwright.async_api import expect
 
-from allaboard.sight.values import Decision, Sample
 from tests.browser.conftest import Open, keep_screenshot
-from tests.browser.shown import Shown, a_cluster
-
-
-def an_hour() -> Shown:
-    """Return a cluster with samples of an hour and three decisions."""
-    shown, now = a_cluster(), time.time()
-    shown.samples = [
-        Sample(at=now - 15 * (239 - place), gpus=96, gpus_used=30 + place / 8, gpus_stranded=4 + place % 60 / 20, waiting=place // 40)
-        for place in range(240)
-    ]
-    shown.last = [
-        Decision(namespace="llm", name=name, first_at=now - age, last_at=now - age, times=1, decision=decision, reason="", message="")
-        for name, age, decision in (("pretrain-7b", 3000, "Bind"), ("pretrain-70b", 2400, "Wait"), ("eval-nightly", 600, "Bind"))
-    ]
-    return shown
+from tests.browser.shown import Shown, an_hour
 
 
 async def test_the_slider_shows_figures_and_decisions_of_an_earlier_time(open_page: Open) -> None:
