@@ -32,6 +32,7 @@ from allaboard.kube.rate_limit import RateLimit
 from allaboard.kube.reachable import reach, until_readable
 from allaboard.kube.reflector import Reflector
 from allaboard.leadership.fencing import CARRIED_OUT_SECONDS, Term
+from allaboard.leadership.label import keep_label
 from allaboard.leadership.lease import Lease, LeaseLostError, LeaseTimes, Server, Unfenced, own_namespace
 from allaboard.leadership.own_thread import Candidate, Elect, in_own_thread
 from allaboard.leadership.takeover import TakeoverReservation
@@ -252,6 +253,9 @@ class App:
             self._refuse_pipelines(server, events, on_failure)
         if settings.gpu_metrics.source != "off":
             self._spawn("read GPU metrics", self._watch_gpus(), on_failure)
+        if settings.api_service_port:
+            work = keep_label(server, own_namespace(), socket.gethostname(), self.scheduling, settings.resync_seconds)
+            self._spawn("leader label", work, on_failure)
         if lease is not None:
             self._spawn("lead", self._lead(lease), on_failure)
         if webhook_process is not None:
