@@ -80,7 +80,7 @@ DEFINITIONS = (
     Definition(
         "allaboard_waiting_podgroups",
         Type.GAUGE,
-        "Gangs that wait, by the reason in the status of their PodGroup.",
+        "Gangs that wait, by reason. A pod that is in no gang counts as one.",
         "gangs",
         "reason",
         tuple(str(code) for code in Code if code.is_waiting),
