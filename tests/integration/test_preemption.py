@@ -44,7 +44,7 @@ async def test_a_gang_starts_in_the_place_of_one_whole_gang_of_lower_priority(cl
     assert app.ledger.find(HIGH) is None
     evictions = [(key.name, each.message) for key, each in app.records.decisions.last() if each.decision == "Evict"]
     assert [name for name, _ in evictions] == ["other"]
-    assert "evicted for gang high" in evictions[0][1]
+    assert "evicted for podgroup default/high" in evictions[0][1]
     await cluster.wait_for(
         lambda s: any(event.get("reason") == "Preempted" for event in s.list("events")), message="the eviction is reported"
     )
