@@ -10,11 +10,7 @@ from allaboard.cluster.stored_kinds import STORED_KINDS
 from allaboard.gangs.owner_walltimes import OWNER_KINDS
 from allaboard.kube.client import ApiError, ApiServer, RawObject
 from allaboard.kube.lists import listed
-from allaboard.kube.paths import JOBS, NAMESPACES, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, Resource
-
-LIMIT_RANGES = Resource("v1", "LimitRange", "limitranges")
-QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
-RUNTIME_CLASSES = Resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses")
+from allaboard.kube.paths import JOBS, LIMIT_RANGES, NAMESPACES, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS, RUNTIME_CLASSES
 
 _KINDS = (
     *(NODES, PODS, POD_GROUPS, PRIORITY_CLASSES, RUNTIME_CLASSES, LIMIT_RANGES, QUOTAS, JOBS, NAMESPACES),

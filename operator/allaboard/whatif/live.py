@@ -15,11 +15,14 @@ from allaboard.kube.client import ApiError, ApiServer, RawObject
 from allaboard.kube.lists import pages
 from allaboard.kube.paths import (
     JOBS,
+    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    QUOTAS,
+    RUNTIME_CLASSES,
     ApiPath,
     Resource,
 )
@@ -35,9 +38,6 @@ from allaboard.whatif.snapshots import Cluster
 Record = TypeVar("Record")
 
 _PAGE_SIZE = 1000
-_RUNTIME_CLASSES = Resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses")
-_LIMIT_RANGES = Resource("v1", "LimitRange", "limitranges")
-_QUOTAS = Resource("v1", "ResourceQuota", "resourcequotas")
 _DEFINITIONS = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 
@@ -63,10 +63,10 @@ async def read_live_cluster(notes: list[str], reading: Reading) -> Cluster:
                 raise
         # Classes that can't be listed are known if pods were admitted with them.
         found.priorities.are_all = await _learn_all(server, PRIORITY_CLASSES.everywhere, found.priorities.learn, notes)
-        found.runtimes.are_all = await _learn_all(server, _RUNTIME_CLASSES.everywhere, found.runtimes.learn, notes)
+        found.runtimes.are_all = await _learn_all(server, RUNTIME_CLASSES.everywhere, found.runtimes.learn, notes)
         found.has_all_definitions = await _learn_all(server, _DEFINITIONS.everywhere, found.definitions.append, notes)
-        await _learn_all(server, _LIMIT_RANGES.everywhere, found.quotas.learn_limits, notes)
-        await _learn_all(server, _QUOTAS.everywhere, found.quotas.learn_quota, notes)
+        await _learn_all(server, LIMIT_RANGES.everywhere, found.quotas.learn_limits, notes)
+        await _learn_all(server, QUOTAS.everywhere, found.quotas.learn_quota, notes)
         await _learn_all(server, JOBS.everywhere, found.learn_job, notes)
         found.storage.is_known = True
         for kind in STORED_KINDS.values():
