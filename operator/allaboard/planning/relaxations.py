@@ -5,7 +5,8 @@ Each rule comes with the gang or the cluster as it would be without the rule. A 
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from allaboard.model.constraints import SchedulingSpec, Toleration
@@ -14,7 +15,7 @@ from allaboard.model.reasons import Kind, Reason
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters
 from allaboard.placement.problem.problem import Candidate
-from allaboard.placement.remedies.causes import TEMPORARY, Repaired
+from allaboard.placement.remedies.causes import TEMPORARY, Repaired, with_specs
 from allaboard.report.messages import selector_text
 
 _MOST_TAINTS = 3  # The most taints that are left out, one at a time.
@@ -30,47 +31,38 @@ class Relaxation(NamedTuple):
     filters: NodeFilters
 
 
-@dataclass(frozen=True, slots=True)
-class _Relaxed:
-    uid: str
-    spec: SchedulingSpec
-
-
 def relaxations(gang: Gang, snapshot: Snapshot, filters: NodeFilters, repaired: Repaired) -> Iterator[Relaxation]:
     """Yield the gang or the cluster without each rule that keeps a member from a node."""
-    specs = {id(pod.spec): pod.spec for pod in gang.candidates}  # equal specs are mostly one object
+    specs = list({id(pod.spec): pod.spec for pod in gang.candidates}.values())  # equal specs are mostly one object
     if len(specs) > _MOST_SPECS or not snapshot.nodes:
         return
-    usable = {each: filters.usable(spec, snapshot.nodes, snapshot.gpus) for each, spec in specs.items()}
+    usable = [filters.usable(spec, snapshot.nodes, snapshot.gpus) for spec in specs]
 
-    def without(change: Callable[[SchedulingSpec], SchedulingSpec]) -> Sequence[Candidate]:
-        changed = {each: change(spec) for each, spec in specs.items()}
-        return [_Relaxed(pod.uid, changed[id(pod.spec)]) for pod in gang.candidates]
+    def without(reason: Reason, change: Callable[[SchedulingSpec], SchedulingSpec]) -> Iterator[Relaxation]:
+        """Yield the gang with changed specs, if a node admits one of these and not the spec that it was made from."""
+        changed = [filters.usable(change(spec), snapshot.nodes, snapshot.gpus) for spec in specs]
+        if any((after.admitted & ~before.admitted).any() for before, after in zip(usable, changed, strict=True)):
+            yield Relaxation(reason, with_specs(gang.candidates, change), snapshot, filters)
 
-    def admits_more(pods: Sequence[Candidate], nodes: Snapshot) -> bool:
-        before = {pod.uid: usable[id(pod.spec)] for pod in gang.candidates}
-        kinds = {id(pod.spec): pod for pod in pods}.values()
-        return any((filters.usable(pod.spec, nodes.nodes, nodes.gpus).admitted & ~before[pod.uid].admitted).any() for pod in kinds)
-
-    asked = [text for spec in specs.values() if (text := selector_text(spec))]
-    if any(spec.node_selector or spec.affinity is not None for spec in specs.values()):
-        free = without(lambda spec: replace(spec, node_selector=(), affinity=None))
-        if admits_more(free, snapshot):
-            yield Relaxation(Reason(Kind.AFFINITY, asked[0] if asked else ""), free, snapshot, filters)
+    if any(spec.node_selector or spec.affinity is not None for spec in specs):
+        asked = next((text for spec in specs if (text := selector_text(spec))), "")
+        yield from without(Reason(Kind.AFFINITY, asked), lambda spec: replace(spec, node_selector=(), affinity=None))
     taints = Counter[Reason]()
-    for found in usable.values():
+    for found in usable:
         for reason, nodes in found.reasons:
             if reason.kind is Kind.TAINT and not reason.subject.startswith(TEMPORARY):
                 taints[reason] += nodes
     for reason, _ in taints.most_common(_MOST_TAINTS):
-        toleration = Toleration(reason.subject, "Exists") if not reason.value else Toleration(reason.subject, "Equal", reason.value)
-        tolerant = without(lambda spec, added=toleration: replace(spec, tolerations=(*spec.tolerations, added)))  # type: ignore[misc]
-        if admits_more(tolerant, snapshot):
-            yield Relaxation(reason, tolerant, snapshot, filters)
-    if any(_is_of_state(reason) for found in usable.values() for reason, _ in found.reasons):
+        toleration = Toleration(reason.subject, "Equal" if reason.value else "Exists", reason.value)
+        yield from without(reason, partial(_tolerant, toleration))
+    if any(_is_of_state(reason) for found in usable for reason, _ in found.reasons):
         # Filters cache the results for one tuple of nodes, so the repaired nodes have filters of their own.
-        changed = replace(snapshot, nodes=repaired.of(snapshot.nodes))
-        yield Relaxation(Reason(Kind.UNSCHEDULABLE), gang.candidates, changed, repaired.filters)
+        nodes_at_best = replace(snapshot, nodes=repaired.of(snapshot.nodes))
+        yield Relaxation(Reason(Kind.UNSCHEDULABLE), gang.candidates, nodes_at_best, repaired.filters)
+
+
+def _tolerant(toleration: Toleration, spec: SchedulingSpec) -> SchedulingSpec:
+    return replace(spec, tolerations=(*spec.tolerations, toleration))
 
 
 def _is_of_state(reason: Reason) -> bool:

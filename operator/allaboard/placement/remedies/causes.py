@@ -12,7 +12,7 @@ between these two causes, the caller searches again without such rules. ``amount
 such rules.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -148,14 +148,20 @@ def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, I
     return _amounts(snapshot, allocatable, names), _amounts(snapshot, free, names)
 
 
-def amounts_alone(pods: Sequence[Candidate]) -> list[Candidate]:
+def amounts_alone(pods: Sequence[Candidate]) -> Sequence[Candidate]:
     """Return ``pods`` without host ports and volumes, so that only amounts of resources decide whether the pods fit."""
-    specs = {spec: replace(spec, host_ports=(), attaches=(), unbound=()) for spec in {pod.spec for pod in pods}}
-    return [_Bare(pod.uid, specs[pod.spec]) for pod in pods]
+    return with_specs(pods, lambda spec: replace(spec, host_ports=(), attaches=(), unbound=()))
+
+
+def with_specs(pods: Sequence[Candidate], change: Callable[[SchedulingSpec], SchedulingSpec]) -> Sequence[Candidate]:
+    """Return ``pods`` with the specs that ``change`` returns for theirs."""
+    # Equal specs are mostly one object, and identities are quicker to compare.
+    changed = {each: change(spec) for each, spec in {id(pod.spec): pod.spec for pod in pods}.items()}
+    return [_Changed(pod.uid, changed[id(pod.spec)]) for pod in pods]
 
 
 @dataclass(frozen=True, slots=True)
-class _Bare:
+class _Changed:
     uid: str
     spec: SchedulingSpec
 
