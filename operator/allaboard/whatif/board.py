@@ -1,6 +1,6 @@
 """Shows gangs, the queue and nodes of a cluster as the operator would, from its objects alone: without the operator's memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from allaboard.records.report_state import GangStatus
 from allaboard.report.messages import with_advice
 from allaboard.settings.options import Settings
 from allaboard.sight.board import Allows, Board, anywhere
-from allaboard.sight.values import Decisions, Domains, Gang, Gangs, Nodes, Queue, Snapshot, Status, Timeline
+from allaboard.sight.values import Gang
 from allaboard.whatif.applied import applied
 from allaboard.whatif.forecast import Decision, Forecast
 from allaboard.whatif.manifests import Manifests
@@ -23,19 +23,18 @@ from allaboard.whatif.records import records_of
 from allaboard.whatif.snapshots import Cluster
 
 
-@dataclass(slots=True)
-class StoredBoard:
+@dataclass(slots=True, kw_only=True)
+class StoredBoard(Board):
     """The board of a cluster's objects.
 
-    The reason why a gang waits is that of its PodGroup's status, or that of its pod's condition. There are no decisions, which only the
-    operator remembers. One gang is shown as the scheduler would decide about it now, beside all gangs that wait.
+    The reason why a gang waits is that of its PodGroup's status, or of its pod's condition. Only the operator has decisions and samples.
+    One gang is shown as the scheduler would decide about it now, beside all gangs that wait.
     """
 
     cluster: Cluster
     settings: Settings
-    board: Board
     _forecast: Forecast | None = None
-    _decisions: Mapping[GangKey, Decision] | None = None
+    _foreseen: Mapping[GangKey, Decision] | None = None
 
     @classmethod
     def of(cls, cluster: Cluster, settings: Settings) -> "StoredBoard":
@@ -53,74 +52,32 @@ class StoredBoard:
         def now() -> float:
             return cluster.now
 
-        ranks = ranks_by(settings, registry, records, view)
-        board = Board(registry, records, Ledger(view.running, ranks.place, now), view, settings.levels, now)
-        return cls(cluster, settings, board)
-
-    @property
-    def version(self) -> int:
-        """A number that stays the same, since the objects do."""
-        return 0
-
-    def namespaces(self) -> Sequence[str]:
-        """Return the namespaces in which there are gangs, in order."""
-        return self.board.namespaces()
-
-    def status(self) -> Status:
-        """Return the state of an operator with these objects."""
-        return self.board.status()
-
-    async def queue(self, allows: Allows = anywhere) -> Queue:
-        """Return the gangs that wait."""
-        return await self.board.queue(allows)
-
-    async def gangs(self, allows: Allows = anywhere) -> Gangs:
-        """Return all gangs."""
-        return await self.board.gangs(allows)
-
-    async def nodes(self, allows: Allows = anywhere) -> Nodes:
-        """Return all nodes."""
-        return await self.board.nodes(allows)
-
-    async def domains(self, label: str = "") -> Domains:
-        """Return the groups of nodes by a label; without one, by the label of racks."""
-        return await self.board.domains(label)
-
-    async def decisions(self, allows: Allows = anywhere) -> Decisions:
-        """Return no decisions."""
-        return await self.board.decisions(allows)
-
-    def timeline(self) -> Timeline:
-        """Return no samples, which only the operator takes."""
-        return self.board.timeline()
-
-    async def snapshot(self, allows: Allows = anywhere) -> Snapshot:
-        """Return all gangs, nodes and decisions."""
-        return await self.board.snapshot(allows)
+        ledger = Ledger(view.running, ranks_by(settings, registry, records, view).place, now)
+        return cls(registry, records, ledger, view, settings.levels, now, cluster=cluster, settings=settings)
 
     async def gang(self, namespace: str, name: str, allows: Allows = anywhere) -> Gang | None:
         """Return a gang; None if there is none. If it waits, a search says why, and what would help."""
-        found = await self.board.gang(namespace, name, allows)
+        found = await Board.gang(self, namespace, name, allows)  # dataclasses with slots have no super()
         if found is None or found.row.position is None:
             return found
         key = GangKey(namespace, name, found.row.kind)
-        decision, forecast = await self._foreseen(key)
+        decision, forecast = await self._foresee(key)
         if decision is None:
             return found
         if decision.feasible:
             row = found.row.model_copy(update={"state": "", "message": f"It fits now: {decision.message}."})
             return found.model_copy(update={"row": row})
-        record = self.board.records.of(key)
-        gang = self.board.registry.gang(key)
+        record = self.records.of(key)
+        gang = self.registry.gang(key)
         advised = await forecast.advice(gang) if gang and decision.plan else None
         text, nearest = advised or ("", None)
         record.advice = Advice(text=text, nearest=nearest)
         record.report.opinion = GangStatus(decision.reason or Code.INSUFFICIENT, with_advice(decision.message, text))
-        return await self.board.gang(namespace, name, allows)
+        return await Board.gang(self, namespace, name, allows)
 
-    async def _foreseen(self, key: GangKey) -> tuple[Decision | None, Forecast]:
+    async def _foresee(self, key: GangKey) -> tuple[Decision | None, Forecast]:
         """Return what the scheduler would decide about a gang if all gangs that wait were due now."""
-        if self._forecast is None or self._decisions is None:
+        if self._forecast is None or self._foreseen is None:
             # In copies of the records: a forecast assigns the pods of gangs that fit.
             after = applied(Manifests(), self.cluster, self.settings.scheduler_names, [])
             view, registry = records_of(self.cluster, self.settings, after)
@@ -128,9 +85,9 @@ class StoredBoard:
                 view, registry, self.settings, lambda *warning: None, self.cluster.now, has_storage=self.cluster.storage.is_known
             )
             waiting = [gang for gang in registry.gangs() if gang.alive and not gang.is_whole]
-            self._decisions = await self._forecast.decide(waiting)
-            self.board.ledger.replace_all(self._forecast.reservations)
-        return self._decisions.get(key), self._forecast
+            self._foreseen = await self._forecast.decide(waiting)
+            self.ledger.replace_all(self._forecast.reservations)
+        return self._foreseen.get(key), self._forecast
 
 
 def _status_from(status: Mapping[str, Any] | None) -> GangStatus | None:
