@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,6 +58,16 @@ class Wanted:
     """Files with the objects of a cluster."""
     kubeconfig: str = ""
 
+    @property
+    def url(self) -> str:
+        """The address of the API that is stated, by the option or by the environment; empty if none is."""
+        return self.api or os.environ.get("ALLABOARD_API", "")
+
+
+def board_at(url: str) -> AbstractAsyncContextManager[RemoteBoard]:
+    """Open the board of the API at ``url``, with the token of the environment."""
+    return RemoteBoard.open(url, os.environ.get("ALLABOARD_TOKEN", ""))
+
 
 @asynccontextmanager
 async def open_board(wanted: Wanted, notes: list[str]) -> AsyncIterator[Shows]:
@@ -67,13 +77,12 @@ async def open_board(wanted: Wanted, notes: list[str]) -> AsyncIterator[Shows]:
     """
     if wanted.kubeconfig:
         os.environ["KUBECONFIG"] = wanted.kubeconfig
-    url = wanted.api or os.environ.get("ALLABOARD_API", "")
     if wanted.snapshots:
         settings = load_settings({})
         cluster = read_cluster(wanted.snapshots, settings.reading)
         yield _recorded(cluster, notes) or StoredBoard.of(cluster, settings)
-    elif url:
-        async with RemoteBoard.open(url, os.environ.get("ALLABOARD_TOKEN", "")) as remote:
+    elif wanted.url:
+        async with board_at(wanted.url) as remote:
             yield remote
     else:
         async with AsyncExitStack() as stack:

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from allaboard.cli.boards import open_operator
+from allaboard.cli.boards import Wanted, board_at, open_operator
 from allaboard.cli.inputs import BadInputError
 from allaboard.kube.client import ApiError, ApiServer, CredentialsError
-from allaboard.sight.remote import RemoteBoard, UnreadableError
+from allaboard.sight.remote import UnreadableError
 from allaboard.whatif.anonymous import Anonymous
 from allaboard.whatif.collected import collected
 from allaboard.whatif.snapshots import BOARD
@@ -25,7 +25,7 @@ def snapshot(output: str, is_anonymous: bool, api: str | None, kubeconfig: str |
         os.environ["KUBECONFIG"] = kubeconfig
     notes: list[str] = []
     try:
-        items = asyncio.run(_items(kubeconfig or "", api or os.environ.get("ALLABOARD_API", ""), notes, is_anonymous=is_anonymous))
+        items = asyncio.run(_items(Wanted(api=api or "", kubeconfig=kubeconfig or ""), notes, is_anonymous=is_anonymous))
     except (ApiError, CredentialsError) as error:
         raise BadInputError(str(error)) from error
     for note in notes:
@@ -41,8 +41,8 @@ def snapshot(output: str, is_anonymous: bool, api: str | None, kubeconfig: str |
     click.echo(f"{output}: {len(items)} objects, {len(text) / 1e6:.1f} MB", err=True)
 
 
-async def _items(kubeconfig: str, url: str, notes: list[str], *, is_anonymous: bool) -> list[dict[str, Any]]:
-    async with ApiServer.connect(kubeconfig=kubeconfig) as server:
+async def _items(wanted: Wanted, notes: list[str], *, is_anonymous: bool) -> list[dict[str, Any]]:
+    async with ApiServer.connect(kubeconfig=wanted.kubeconfig) as server:
         objects: list[dict[str, Any]] = []
         async for raw in collected(server, notes):
             objects.append(dict(raw))
@@ -52,9 +52,9 @@ async def _items(kubeconfig: str, url: str, notes: list[str], *, is_anonymous: b
             return Anonymous().of_all(objects)
         async with AsyncExitStack() as stack:
             try:
-                remote, why = await open_operator(stack, server) if not url else (None, "")
-                if url:
-                    remote = await stack.enter_async_context(RemoteBoard.open(url, os.environ.get("ALLABOARD_TOKEN", "")))
+                remote, why = await open_operator(stack, server) if not wanted.url else (None, "")
+                if wanted.url:
+                    remote = await stack.enter_async_context(board_at(wanted.url))
                 if remote is not None:
                     found = await remote.snapshot()
                     return [*objects, {"apiVersion": BOARD[0] + "/v1", "kind": BOARD[1], **found.model_dump(by_alias=True, mode="json")}]

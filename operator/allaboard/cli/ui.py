@@ -45,7 +45,7 @@ async def _serve(wanted: Wanted, port: int, *, is_opened: bool) -> None:
     async with open_board(wanted, notes) as board:
         for note in notes:
             click.echo(f"note: {note}", err=True)
-        async with served(board, port, plan=None if wanted.api else _plan_words(wanted)) as url:
+        async with served(board, port, plan=_plan_words(wanted)) as url:
             click.echo(url)
             click.echo("Interrupt with Ctrl-C.", err=True)
             if is_opened and sys.stdout.isatty():
@@ -53,8 +53,10 @@ async def _serve(wanted: Wanted, port: int, *, is_opened: bool) -> None:
             await asyncio.Event().wait()
 
 
-def _plan_words(wanted: Wanted) -> Sequence[str]:
-    """Return the options with which ``allaboard plan`` reads the same cluster."""
+def _plan_words(wanted: Wanted) -> Sequence[str] | None:
+    """Return the options with which ``allaboard plan`` reads the same cluster; None if only the address of an API is stated."""
+    if wanted.url and not wanted.snapshots:
+        return None
     words = [word for path in wanted.snapshots for word in ("--cluster", path)]
     words += ["--kubeconfig", wanted.kubeconfig] if wanted.kubeconfig else []
     return [*words, *(["--context", context] if (context := chosen_context()) else [])]

@@ -55,6 +55,14 @@ async def test_a_manifest_can_be_asked_about(tmp_path: Path) -> None:
         assert (await session.post("/ask", data="{}", headers={**as_yaml, "Host": "example.com"})).status == 403
 
 
+def test_a_plan_reads_the_cluster_that_the_board_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _plan_words(Wanted(snapshots=["a", "b"])) == ["--cluster", "a", "--cluster", "b"]
+    assert _plan_words(Wanted(kubeconfig="k")) == ["--kubeconfig", "k"]
+    assert _plan_words(Wanted(api="http://elsewhere")) is None
+    monkeypatch.setenv("ALLABOARD_API", "http://elsewhere")
+    assert _plan_words(Wanted()) is None
+
+
 async def test_without_a_cluster_nothing_can_be_asked(tmp_path: Path) -> None:
     with an_api({}) as operator:
         async with open_board(Wanted(api=operator), []) as board, served(board) as url:
