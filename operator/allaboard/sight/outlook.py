@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from allaboard.cluster.reservations import Awaited, Reservation, lacking_of
-from allaboard.model.constraints import SchedulingSpec
+from allaboard.cluster.reservations import amounts_of as placed_amounts
 from allaboard.model.gang import Gang
 from allaboard.model.gpu_sharing import WHOLE
 from allaboard.model.snapshot import Snapshot
 from allaboard.records.advice import Nearest
-from allaboard.sight.amounts import amounts_of, gpus_of
+from allaboard.sight.amounts import amounts_of
 from allaboard.sight.values import Amounts, AwaitedRow, Outlook, OutlookNode
 
 UserOf = Callable[[str, str], str | None]
@@ -18,52 +18,29 @@ UserOf = Callable[[str, str], str | None]
 
 def reserved_outlook(reservation: Reservation, snapshot: Snapshot, user_of: UserOf, begins: float | None) -> Outlook:
     """Return where a gang with a reservation will run. ``snapshot`` is the cluster as the gang may use it now."""
-    lacks = _lacks(reservation, snapshot)
-    return Outlook(
-        kind="reserved",
-        begins=begins,
-        nodes=[
-            OutlookNode(
-                node=node,
-                pods=amounts.get("pods", 0),
-                gpus=reservation.parts.get(node, 0) / WHOLE,
-                requests=amounts_of(amounts.items()),
-                lacks=lacks.get(node, {}),
-            )
-            for node, amounts in sorted(reservation.amounts.items())
-        ],
-        unplaced=0,
-        waits_for=list(_awaited(reservation.last_awaited, user_of)),
-    )
+    nodes = list(_nodes(reservation.amounts, reservation.parts, _lacks(reservation, snapshot)))
+    return Outlook(kind="reserved", begins=begins, nodes=nodes, unplaced=0, waits_for=list(_awaited(reservation.last_awaited, user_of)))
 
 
 def nearest_outlook(gang: Gang, nearest: Nearest) -> Outlook:
     """Return the placement of a refused gang that lacks least."""
     specs = {pod.uid: pod.spec for pod in gang.candidates}
-    lacks = dict(nearest.lacks)
-    on_nodes: dict[str, list[tuple[SchedulingSpec, int]]] = {}
-    for node, uid, number in nearest.members:
-        if (spec := specs.get(uid)) is not None:
-            on_nodes.setdefault(node, []).append((spec, number))
-    nodes = [
-        OutlookNode(
+    placed = [(specs[uid], node) for node, uid, number in nearest.members if uid in specs for _ in range(number)]
+    lacks = {node: amounts_of([(nearest.resource, amount)]) for node, amount in nearest.lacks}
+    nodes = list(_nodes(*placed_amounts(placed), lacks))
+    return Outlook(kind="nearest", begins=None, nodes=nodes, unplaced=max(0, gang.missing - len(placed)), waits_for=[])
+
+
+def _nodes(requests: Mapping[str, Mapping[str, int]], parts: Mapping[str, int], lacks: Mapping[str, Amounts]) -> Iterator[OutlookNode]:
+    """Yield the nodes of a placement. ``requests`` and ``parts`` are what is used of each node, ``lacks`` what it hasn't free."""
+    for node, amounts in sorted(requests.items()):
+        yield OutlookNode(
             node=node,
-            pods=sum(number for _, number in parts),
-            gpus=sum(gpus_of(spec) * number for spec, number in parts),
-            requests=_sum(parts),
-            lacks=amounts_of([(nearest.resource, lacks[node])]) if node in lacks else {},
+            pods=amounts.get("pods", 0),
+            gpus=parts.get(node, 0) / WHOLE,
+            requests=amounts_of(amounts.items()),
+            lacks=lacks.get(node, {}),
         )
-        for node, parts in sorted(on_nodes.items())
-    ]
-    return Outlook(kind="nearest", begins=None, nodes=nodes, unplaced=max(0, gang.missing - sum(each.pods for each in nodes)), waits_for=[])
-
-
-def _sum(parts: Iterable[tuple[SchedulingSpec, int]]) -> Amounts:
-    total: dict[str, int] = {}
-    for spec, number in parts:
-        for resource, amount in spec.requests:
-            total[resource] = total.get(resource, 0) + number * amount
-    return amounts_of(total.items())
 
 
 def _lacks(reservation: Reservation, snapshot: Snapshot) -> Mapping[str, Amounts]:
