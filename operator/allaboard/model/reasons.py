@@ -141,7 +141,9 @@ class Cause(NamedTuple):
     requested: int = 0
     there: int = 0
     member: str = ""
-    """UID of a member that requests ``requested`` by itself, while no node has more than ``there``; empty if all members count."""
+    """UID of a member that requests ``requested`` by itself, while no node has more than ``there``; empty if several members count."""
+    members: int = 0
+    """The number of needed members of one role that request ``requested`` together; 0 if the members of all roles count."""
     rule: Reason | None = None
     other_rules: tuple[Reason, ...] = ()
     node: str = ""

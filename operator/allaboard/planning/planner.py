@@ -29,7 +29,7 @@ from allaboard.placement.contest.contest import contest_of, may_contend
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft, Packer
 from allaboard.placement.problem.problem import Candidate
-from allaboard.placement.remedies.causes import Repaired, amounts_alone, cause_of
+from allaboard.placement.remedies.causes import Repaired, amounts_alone, can_not_fit, cause_of, on_empty_nodes
 from allaboard.placement.rules.members import Rules, rules_of
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning import min_resources
@@ -126,6 +126,8 @@ class Planner:
         if size_of(gang, len(snapshot.nodes)) > MOST_CELLS // 2:
             return Cause(Code.INSUFFICIENT)  # finding the cause takes as long as building the problem
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
+        if cause.code in (Code.INSUFFICIENT, Code.FRAGMENTED) and await self._is_too_large(gang, snapshot):
+            return Cause(Code.NEVER_FITS)
         if cause.code is not Code.FRAGMENTED:
             return cause
         # Would the gang fit without the rules between its members? Leave out one rule at a time, then all of them.
@@ -154,6 +156,13 @@ class Planner:
                 if (await self.searcher.search_briefly(problem, self._seed(gang))).feasible:
                     return Cause(Code.CONSTRAINTS, rule=left_out[0], other_rules=tuple(left_out[1:]))
         return cause
+
+    async def _is_too_large(self, gang: PreparedGang, snapshot: Snapshot) -> bool:
+        """Return whether a proof shows that a refused gang wouldn't fit if all nodes were empty, ready and schedulable."""
+        problem = on_empty_nodes(gang.candidates, gang.least, snapshot, rules_of(gang), self._repaired)
+        with suppress(SearchError), self.costs.brief([gang]):
+            return problem is not None and await self.searcher.run_briefly(can_not_fit, problem)
+        return False
 
     async def _kept_for(self, gang: PreparedGang) -> GangKey | None:
         """Return the first gang in the queue whose reservation keeps a refused gang from fitting; None if there is no such gang."""

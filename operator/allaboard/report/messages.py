@@ -142,21 +142,22 @@ def refused(
 def cause(why: Cause, plan: Plan, subject: str = "a member") -> str:
     """Return why there is no capacity for a gang, in a few words; ``subject`` is the word for a member that is too large."""
     amounts = [format_amount(why.resource, amount) for amount in (why.requested, why.there)] if why.resource else []
+    needs = {0: "needs", 1: "a member needs"}.get(why.members, f"{why.members} members of one role need")
     match why.code:
         case Code.INSUFFICIENT if why.rule:
             return f"minResources asks for {amounts[0]} {why.resource} where {_free(amounts[1])}"
         case Code.NEVER_FITS if why.rule and amounts:
             return f"minResources asks for {amounts[0]} {why.resource}; the nodes have {amounts[1]} in all"
         case Code.INSUFFICIENT:
-            return f"needs {amounts[0]} {why.resource} where {_free(amounts[1])}" if amounts else "too little is free"
+            return f"{needs} {amounts[0]} {why.resource} where {_free(amounts[1])}" if amounts else "too little is free"
         case Code.FRAGMENTED if amounts:
-            return f"needs {amounts[0]} {why.resource}; {_free(amounts[1])}, but fragmented"
+            return f"{needs} {amounts[0]} {why.resource}; {_free(amounts[1])}, but fragmented"
         case Code.FRAGMENTED:
             return "enough is free, but fragmented"
         case Code.NEVER_FITS if why.member:
             return f"{subject} asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
         case Code.NEVER_FITS if amounts:
-            return f"needs {amounts[0]} {why.resource}; the nodes it may use have {amounts[1]} in all"
+            return f"{needs} {amounts[0]} {why.resource}; the nodes {'they' if why.members > 1 else 'it'} may use have {amounts[1]} in all"
         case Code.NEVER_FITS if why.rule:
             return f"no {why.rule.subject} fits all members that must share one, even empty"
         case Code.NEVER_FITS:

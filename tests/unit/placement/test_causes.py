@@ -14,8 +14,8 @@ from allaboard.model.gang import Objective
 from allaboard.model.node import Node, Taint
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.placement import NodeFilters, SearchSettings, build_problem, search
-from allaboard.placement.remedies.causes import Repaired, amounts_alone, cause_of
-from allaboard.placement.rules.members import Rules
+from allaboard.placement.remedies.causes import Repaired, amounts_alone, can_not_fit, cause_of, on_empty_nodes
+from allaboard.placement.rules.members import NO_RULES, Rules
 from allaboard.placement.rules.together import TogetherRule
 
 from .clusters import GI, GPU, Case, cases, node, pods, snapshot
@@ -263,7 +263,7 @@ def test_required_role_is_counted_only_on_nodes_that_admit_it() -> None:
     rules = Rules(parts=[({gang[0].uid}, 1)])
     cluster = snapshot(nodes, used={"b": {GPU: 1}})
     cause = cause_of(gang, 1, cluster, rules=rules, filters=NodeFilters(), repaired=Repaired())
-    assert cause == Cause(Code.INSUFFICIENT, GPU, 1, 0)
+    assert cause == Cause(Code.INSUFFICIENT, GPU, 1, 0, members=1)
 
 
 def _repaired(each: Node) -> Node:
@@ -322,3 +322,17 @@ def test_missing_members_of_one_role_are_not_made_up_for_by_surplus_members_of_a
     )
     explanation = search(problem, SearchSettings(), 0).explanation
     assert (explanation.placeable, explanation.lacking) == (5, 1)
+
+
+def test_members_of_two_roles_that_share_empty_nodes_are_too_large_although_each_role_alone_fits() -> None:
+    gang = [*pods("ps", 1, {"cpu": 3000}), *pods("w", 1, {"cpu": 2500})]
+    nodes = [node("a", {"cpu": 4000}), node("b", {"cpu": 2000})]
+    problem = on_empty_nodes(gang, 2, snapshot(nodes, used={"a": {"cpu": 1000}}), NO_RULES, Repaired())
+    assert problem is not None and can_not_fit(problem)
+
+
+def test_cordoned_nodes_in_use_count_as_empty_and_schedulable() -> None:
+    gang = [*pods("ps", 1, {"cpu": 3000}), *pods("w", 1, {"cpu": 1000})]
+    cluster = snapshot([node("a", {"cpu": 4000}, is_unschedulable=True)], used={"a": {"cpu": 4000}})
+    problem = on_empty_nodes(gang, 2, cluster, NO_RULES, Repaired())
+    assert problem is not None and not can_not_fit(problem)

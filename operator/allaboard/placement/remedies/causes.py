@@ -3,7 +3,8 @@
 Only nodes that the filters admit are counted. The first of these causes that holds is reported:
 
 - ``Constraints``: too few members are admitted by any node.
-- ``NeverFits``: the gang wouldn't fit on these nodes if they were empty, ready and schedulable, as an upper bound proves.
+- ``NeverFits``: the gang wouldn't fit on these nodes if they were empty, ready and schedulable, as an upper bound proves. For members of
+  several roles the bound proves less than is true, so the caller lets the solver decide (``on_empty_nodes`` and ``can_not_fit``).
 - ``Insufficient``: for one resource, less is free in total than the minimum requests.
 - ``Fragmented``: enough of each resource is free in total, but the free pieces are too small, or no placement was found.
 
@@ -21,17 +22,23 @@ import numpy as np
 
 from allaboard.model.arrays import Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
+from allaboard.model.gang import Objective
 from allaboard.model.gpu_inventory import WHOLE_GPUS
 from allaboard.model.gpus import is_gpu
 from allaboard.model.node import Node
 from allaboard.model.reasons import Cause, Code, Kind, Reason
 from allaboard.model.snapshot import Snapshot
-from allaboard.placement.problem.problem import Candidate
+from allaboard.placement.problem.build import build_problem
+from allaboard.placement.problem.problem import Candidate, Problem
 from allaboard.placement.problem.rule_arrays import NodePlaces, exclude_nodes, roles_of, rule_arrays_of
 from allaboard.placement.rules.capacity import slots_for
 from allaboard.placement.rules.devices import GPU, counts_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, refusal_to_share
 from allaboard.placement.rules.members import NO_RULES, Rules
+from allaboard.placement.solvers.bounds import may_fit
+from allaboard.placement.solvers.greedy import greedy_seeds
+from allaboard.placement.solvers.milp import Finding, satisfies, solve
+from allaboard.placement.solvers.parts import placed_in_turn
 
 _LARGEST = 2**62
 
@@ -139,6 +146,36 @@ def _without_gpu_errors(snapshot: Snapshot, offered: Integers) -> Integers:
     return found
 
 
+def on_empty_nodes(pods: Sequence[Candidate], minimum: int, snapshot: Snapshot, rules: Rules, repaired: Repaired) -> Problem | None:
+    """Return the problem of placing ``pods`` if all nodes were empty, ready and schedulable, without the rules between members.
+
+    Return None if the bound of ``cause_of`` is exact (for members of one role), or if drivers share the GPUs of the nodes.
+    """
+    if snapshot.devices is not None or len({pod.spec for pod in pods}) == 1:
+        return None
+    empty = replace(
+        snapshot,
+        nodes=repaired.of(snapshot.nodes),
+        allocatable=_without_gpu_errors(snapshot, snapshot.allocatable),
+        used=np.zeros_like(snapshot.used),
+        host_ports={},
+        attachable={},
+    )
+    alone = with_specs(pods, lambda spec: replace(spec, forbidden_domains=(), avoided_domains=(), host_ports=(), attaches=(), unbound=()))
+    return build_problem(alone, minimum, empty, objective=Objective.BINPACK, rules=rules.without_couplings, filters=repaired.filters)
+
+
+def can_not_fit(problem: Problem) -> bool:
+    """Return whether a proof shows that the minimum of ``problem`` has no placement."""
+    if not may_fit(problem):
+        return True
+    if satisfies(problem, placed_in_turn(problem)) or any(
+        satisfies(problem, seed) for _, seed in greedy_seeds(problem, names=("binpack",))
+    ):
+        return False
+    return solve(problem).finding is Finding.CANNOT_FIT
+
+
 def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, Integers]:
     """Return how much of the resources ``names`` nodes offer, and how much is free, for pods that ask for whole GPUs.
 
@@ -241,6 +278,8 @@ def _never(
     gang.
     """
     for role, member in misfits.items():
+        if not admits_repaired[role].any():
+            continue  # no amount would help this role
         largest = allocatable[:, admits_repaired[role]].max(axis=1, initial=0)
         short = np.flatnonzero(demand[role] > largest)
         if len(short):
@@ -258,8 +297,9 @@ def _tightest(need: _Need, names: Sequence[str], demand: Integers, free: Integer
     for column, name in enumerate(names):
         found.append(_of_resource(need, name, demand[:, column], free[column], admits))
         for role in np.flatnonzero((need.least > 0) & (demand[:, column] > 0)).tolist():
-            least = int(need.least[role]) * int(demand[role, column])
-            found.append(Cause(Code.INSUFFICIENT, name, least, sum(free[column, admits[role]].tolist())))
+            members = int(need.least[role])
+            there = sum(free[column, admits[role]].tolist())
+            found.append(Cause(Code.INSUFFICIENT, name, members * int(demand[role, column]), there, members=members))
     return _most_asked(found)
 
 
@@ -273,7 +313,7 @@ def _of_resource(need: _Need, name: str, demand: Integers, free: Integers, admit
 
 
 def _most_asked(causes: Sequence[Cause]) -> Cause:
-    return max(causes, key=lambda cause: (cause.requested > cause.there, Fraction(cause.requested, max(1, cause.there))))
+    return max(causes, key=lambda cause: (cause.requested > cause.there, Fraction(cause.requested, max(1, cause.there)), not cause.members))
 
 
 def _fragmented(need: _Need, names: Sequence[str], demand: Integers, free: Integers, admits: Mask) -> Cause:
