@@ -103,6 +103,10 @@ class InlineSearcher:
             raise SearchOverrunError("the search has taken too long")
         return await self.search(problem, seed)
 
+    async def run_briefly(self, work: Callable[..., Any], *arguments: object) -> Any:
+        await asyncio.sleep(self._chance.uniform(0.001, 0.05))
+        return work(*arguments)
+
     async def search(self, problem: Problem, seed: int) -> Plan:
         await asyncio.sleep(self.slowness + self._chance.uniform(0.001, 0.05))
         return search(problem, SEARCH, seed)

@@ -70,10 +70,6 @@ def test_comments_of_manifests_and_makefiles_are_checked(monkeypatch: pytest.Mon
     assert messages("Makefile", "run: ## Tell the user\n", monkeypatch, tmp_path) == ["'Tell': say report, say, inform"]
 
 
-def test_language_check_finds_nothing_in_the_repository() -> None:
-    assert [str(finding) for finding in language.findings(language.files([]))] == []
-
-
 def test_finding_of_the_language_check_names_the_line_of_the_word() -> None:
     (finding,) = language._in_text(Text("a.py", 3, "one\ntwo\nnobody"))
     assert str(finding) == "a.py:5: 'nobody': say no pod, no user"

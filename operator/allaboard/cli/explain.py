@@ -27,7 +27,10 @@ def explain(gang: str, namespace: str, api: str | None, snapshots: tuple[str, ..
     async def read(board: Shows) -> Gang:
         found = await board.gang(namespace, gang)
         if found is None:
-            raise BadInputError(f"no gang {gang} in namespace {namespace}: neither a PodGroup, nor labels of pods, nor a pod of this name")
+            raise BadInputError(
+                f"no gang {gang} in namespace {namespace}: neither a PodGroup, nor labels of pods, nor a pod, nor its owner has this name;"
+                " `allaboard queue` lists the gangs that wait, and -n names another namespace"
+            )
         return found
 
     show(Wanted(api or "", snapshots, kubeconfig or ""), read, _print, output=output)
@@ -41,7 +44,7 @@ def answer_of(found: Gang) -> str:
     if found.advice:
         message = message.removesuffix(found.advice).rstrip()  # advice has a line of its own
     if row.position is None:
-        return f"{title} {_progress(found)}" if row.members.bound else f"{title} has ended: {message or 'none of its members is left'}"
+        return f"{title} {_progress(found)}" if row.members.bound else f"{title} {_absence(found, message)}"
     evicted = _evicted(found)
     waits = f"was evicted at {moment(evicted.last_at, found.at)} ({evicted.message}) and waits" if evicted else "waits"
     state = f"{row.state}: " if row.state else ""
@@ -56,6 +59,17 @@ def _progress(found: Gang) -> str:
     named = [f"{each.pod} is {each.phase} on {each.node}" for each in others[:_FEW]]
     more = f", and {len(others) - _FEW} more" if len(others) > _FEW else ""
     return f"runs: {members.running} of {members.needed} members run" + (f"; {', '.join(named)}{more}" if named else "")
+
+
+def _absence(found: Gang, message: str) -> str:
+    """Return why no member of a gang lives."""
+    if found.pods_of_others:
+        named = ", ".join(f"{number} of its pods say{'s' if number == 1 else ''} {name}" for name, number in found.pods_of_others.items())
+        return f"isn't scheduled by Allaboard, since its pods name another scheduler (schedulerName: {named})"
+    if found.members or found.row.state == "Ended":
+        return f"has ended: {message or 'none of its members is left'}"
+    needed = found.row.members.needed
+    return f"has no pods, and needs {needed}: the events of the job that should create them say why (kubectl describe)"
 
 
 def _evicted(found: Gang) -> Decision | None:
@@ -100,11 +114,18 @@ def _facts(found: Gang, now: float) -> Iterator[str]:
         yield f"It is number {row.position} in the queue, with priority {row.priority}."
     if row.waiting_since is not None:
         yield f"It has waited for {duration(now - row.waiting_since)}."
+    is_kept_back = row.state == "Reserved"
     if row.expected_start is not None:
-        end = f", when {row.waits_for} has ended" if row.waits_for and found.reservation is not None else ""
+        end = f", when {row.waits_for} has ended" if row.waits_for and not is_kept_back and found.reservation is not None else ""
         yield f"It is expected to start at about {moment(row.expected_start, now)}{end}."
-    elif row.waits_for:
-        yield f"Capacity that would be enough is kept for {row.waits_for}, which is ahead of it in the queue."
+    elif row.waits_for and not is_kept_back:
+        yield f"It starts once {row.waits_for} has ended; no walltime says when that will be."
+    if is_kept_back:
+        ahead = row.waits_for or "a gang of another namespace"
+        yield (
+            f"Capacity that would be enough is kept for {ahead}, which is ahead of it in the queue. A gang that ends before that gang is"
+            " expected to start may start now: state how long it runs with the annotation allaboard.dev/walltime."
+        )
     if (kept := found.reservation) is not None:
         nodes = f"{len(kept.nodes)} node{'s' if len(kept.nodes) > 1 else ''}"
         others = "1 other job has" if kept.awaits == 1 else f"{kept.awaits} other jobs have"

@@ -64,7 +64,8 @@ async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None, *, is
 
         async def stay() -> None:
             click.echo(f"export KUBECONFIG={kubeconfig}")
-            click.echo(f"Serving on {cluster.url}. In another terminal, run the line above; then: kubectl get nodes", err=True)
+            lines = "lines" if is_scheduled else "line"
+            click.echo(f"Serving on {cluster.url}. In another terminal, run the {lines} above; then: kubectl get nodes", err=True)
             if not is_scheduled:
                 click.echo("No scheduler runs yet: start `allaboard run` in a third terminal, or use --run next time.", err=True)
             click.echo("Interrupt with Ctrl-C.", err=True)
@@ -82,11 +83,14 @@ async def _scheduled(kubeconfig: Path, stay: Callable[[], Awaitable[None]], *, i
     # Imported here: it takes a second, which a sandbox without a scheduler can save.
     from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator, page_settings
 
-    page = page_settings() if is_shown else {}
+    api = {**page_settings(), "ui": is_shown}
     try:
-        async with operator(kubeconfig, **page):
-            if page:
-                click.echo(f"The departure board: http://127.0.0.1:{page['api_port']}/", err=True)
+        async with operator(kubeconfig, **api):
+            address = f"http://127.0.0.1:{api['api_port']}"
+            # The operator is no pod of the sandbox, so commands wouldn't find it.
+            click.echo(f"export ALLABOARD_API={address}")
+            if is_shown:
+                click.echo(f"The departure board: {address}/", err=True)
             await stay()
     except OperatorStoppedError:
         return

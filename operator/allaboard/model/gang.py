@@ -253,17 +253,15 @@ class Gang:
     def together(self) -> Mapping[tuple[str, str], tuple[Pod, ...]]:
         """Living members that must be on nodes with one value of a node label, by (label, role).
 
-        The role is empty if the rule is for the whole gang.
+        The role is empty if the rule is for the whole gang, whatever its pods state beside.
         """
         if not self.required_topology and not any(pod.options for pod in self.alive):
             return {}  # the usual case
         meant = dict(self.levels)
-        found: dict[tuple[str, str], list[Pod]] = {}
+        found: dict[tuple[str, str], list[Pod]] = {(self.required_topology, ""): list(self.alive)} if self.required_topology else {}
         for pod in self.alive:
-            own = required_by(pod)
-            key = (meant.get(own, own), pod.role) if own else (self.required_topology, "")
-            if key[0]:
-                found.setdefault(key, []).append(pod)
+            if own := required_by(pod):
+                found.setdefault((meant.get(own, own), pod.role), []).append(pod)
         return {key: tuple(members) for key, members in found.items()}
 
     @cached_property

@@ -45,7 +45,7 @@ def relaxations(gang: Gang, snapshot: Snapshot, filters: NodeFilters, repaired: 
             yield Relaxation(reason, with_specs(gang.candidates, change), snapshot, filters)
 
     if any(spec.node_selector or spec.affinity is not None for spec in specs):
-        asked = next((text for spec in specs if (text := selector_text(spec))), "")
+        asked = "; ".join(dict.fromkeys(text for spec in specs if (text := selector_text(spec))))
         yield from without(Reason(Kind.AFFINITY, asked), lambda spec: replace(spec, node_selector=(), affinity=None))
     taints = Counter[Reason]()
     for found in usable:

@@ -359,7 +359,8 @@ def _more(gang: Gang, more: More) -> str:
     Example: ``2 more nvidia.com/gpu on nodes matching pool=train (1 on a, 1 on b)``.
     """
     spec = next((pod.spec for pod in gang.members if pod.uid == more.pod), None)
-    selector = ",".join(filter(None, (selector_text(spec) if spec else "", more.domain)))
+    domain = "" if "," in more.domain else more.domain  # Roles in several domains: no selector matches the nodes of all roles.
+    selector = ",".join(filter(None, (selector_text(spec) if spec else "", domain)))
     what = f"{format_amount(more.resource, more.amount)} more {more.resource}"
     matching = f" on nodes matching {selector}" if selector else ""
     if len(more.where) > _FEW_NODES:
@@ -440,7 +441,7 @@ def _head(gang: Gang, plan: Plan, why: Cause | None) -> str:
     explanation = plan.explanation
     already = len(gang.bound) + (gang.succeeded if gang.missing else 0)
     # A role may lack members while other roles have surplus.
-    needed = min(already + explanation.placeable, gang.min_member - explanation.lacking)
+    needed = max(0, min(already + explanation.placeable, gang.min_member - explanation.lacking))
     placeable = f"{needed} of {gang.min_member} members placeable"
     head = f"podgroup {gang.key}: {placeable}"
     if why is not None and (why.resource or why.rule or why.code is Code.NEVER_FITS):

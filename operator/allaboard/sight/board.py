@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from allaboard import __version__
 from allaboard.cluster.reservations import Ledger, Reservation
 from allaboard.cluster.view import ClusterView
+from allaboard.gangs.membership import membership_of
 from allaboard.gangs.registry import GangRegistry
 from allaboard.model.gang import Gang as GangState
 from allaboard.model.gang import GangKey
@@ -114,13 +115,26 @@ class Board:
         return Gangs(at=self.now(), gangs=await self._rows_of(shown, await self._waiting(), allows), hidden=len(keys) - len(shown))
 
     async def gang(self, namespace: str, name: str, allows: Allows = anywhere) -> Gang | None:
-        """Return all that is known of the gang of a PodGroup, or else of a pod that is in no gang; None if there is no such gang.
+        """Return all that is known of a gang; None if there is no such gang.
 
-        Gangs of other namespaces that it waits for are named if the caller may read them.
+        ``name`` is that of a PodGroup, else of a pod, else of an object that owns pods, such as a Job. Gangs of other namespaces that the
+        gang waits for are named if the caller may read them.
         """
         positions = await self._waiting()
-        gang = self.registry.gang(GangKey(namespace, name)) or self.registry.gang(GangKey(namespace, name, "Pod"))
+        gang = self._named(namespace, name)
         return None if gang is None else await self._described(gang, positions.get(gang.key), allows)
+
+    def _named(self, namespace: str, name: str) -> GangState | None:
+        """Return the gang of a PodGroup, else of a pod, else of the pods that an object of this name owns."""
+        for kind in ("PodGroup", "Pod"):
+            if (gang := self.registry.gang(GangKey(namespace, name, kind))) is not None:
+                return gang
+        pod = self.view.pod(f"{namespace}/{name}")
+        key = self.registry.key_of(pod) if pod is not None else None
+        if key is None:
+            owned = (pod for pod in self.view.pods() if pod.namespace == namespace and pod.owner is not None and pod.owner.name == name)
+            key = next((key for pod in owned if (key := self.registry.key_of(pod)) is not None), None)
+        return self.registry.gang(key) if key is not None else None
 
     async def snapshot(self, allows: Allows = anywhere) -> Snapshot:
         """Return all gangs, nodes and decisions."""
@@ -163,7 +177,17 @@ class Board:
             outlook=outlook,
             node_groups=groups,
             history=[_decision(key, each) for each in record.history.transitions] if record else [],
+            pods_of_others={} if gang.members else await self._pods_of_others(key),
         )
+
+    async def _pods_of_others(self, key: GangKey) -> Mapping[str, int]:
+        """Return how many pods name the gang ``key`` but another scheduler, by that scheduler's name."""
+        slices, found = Slices(), Counter[str]()
+        for pod in list(self.view.pods()):
+            await slices.give_way()
+            if pod.namespace == key.namespace and not self.registry.is_ours(pod) and membership_of(pod).key == key:
+                found[pod.scheduler_name] += 1
+        return found
 
     @property
     def version(self) -> int:
@@ -294,13 +318,14 @@ class Board:
 
     def _waits_for(self, gang: GangState, opinion: GangStatus | None, reservation: Reservation | None, allows: Allows) -> str:
         """Return the gang that must end before ``gang`` starts, or the one for which capacity is kept from it; empty if there is none."""
-        if reservation is not None:
-            users = (self._user_of(each.uid, each.node, allows) for each in reversed(reservation.last_awaited))
-            return next((user for user in users if user is not None), "")
         if opinion is not None and opinion.code is Code.RESERVED:
             owner = next((each.owner for each in self.ledger.binding(self.ledger.applicant(gang))), None)
-            return str(owner) if owner is not None and allows(owner.namespace) else ""
-        return ""
+            if owner is not None:
+                return str(owner) if allows(owner.namespace) else ""
+        if reservation is None:
+            return ""
+        users = (self._user_of(each.uid, each.node, allows) for each in reversed(reservation.last_awaited))
+        return next((user for user in users if user is not None), "")
 
     def _user_of(self, uid: str, node_name: str, allows: Allows) -> str | None:
         """Return the gang of a pod on a node, as namespace/name; empty if the caller may not read it, None if the pod is gone."""
@@ -308,6 +333,10 @@ class Board:
         if pod is None:
             return None
         return self._user(pod) if allows(pod.namespace) else ""
+
+    def _users_on(self, node_name: str) -> set[str]:
+        """Return the gangs with pods on a node, as namespace/name."""
+        return {self._user(pod) for pod in self._occupancy.on(node_name)}
 
     async def _prospects(self, gang: GangState, row: GangRow, allows: Allows) -> tuple[Outlook | None, Sequence[NodeGroup]]:
         """Return where a waiting gang would run, and what each group of nodes lacks for its members."""
@@ -318,7 +347,8 @@ class Board:
         record, reservation = self.records.find(gang.key), self.ledger.find(gang.key)
         outlook = None
         if reservation is not None:
-            outlook = reserved_outlook(reservation, seen, partial(self._user_of, allows=allows), row.expected_start)
+            users = partial(self._user_of, allows=allows)
+            outlook = reserved_outlook(reservation, seen, users, self._users_on, row.expected_start)
         elif record is not None and record.advice.nearest is not None:
             outlook = nearest_outlook(gang, record.advice.nearest)
         return outlook, list(self._misses.of(gang, seen, present)) if gang.candidates else []

@@ -36,8 +36,10 @@ class Misses:
         for (role, _), spec in list(specs.items())[:_MOST_ROLES] if seen.nodes else ():
             usable = self.filters.usable(spec, seen.nodes, seen.gpus)
             yield from _admitted(role, spec, seen, present, np.flatnonzero(usable.admitted))
+            refused = dict(self.filters.refused(spec, seen.nodes))
             for why, number in usable.reasons:
-                yield NodeGroup(role=role, nodes=number, names=[], takes=0, lacks={}, reasons=[reason(why)])
+                names = _names(seen, np.flatnonzero(refused[why])) if why in refused else []
+                yield NodeGroup(role=role, nodes=number, names=names, takes=0, lacks={}, reasons=[reason(why)])
             for why, mask in usable.late:
                 rows = np.flatnonzero(mask)
                 yield NodeGroup(role=role, nodes=len(rows), names=_names(seen, rows), takes=0, lacks={}, reasons=[reason(why)])
@@ -53,6 +55,8 @@ def _admitted(role: str, spec: SchedulingSpec, seen: Snapshot, present: Snapshot
     is_short = (lacks > 0).any(axis=1)
     is_kept = (lacks > _free_and_lacking(asked, present, rows)[1]).any(axis=1)
     takes = np.where(is_short, 0, (np.maximum(free, 0) // demand).min(axis=1))
+    if spec.host_ports:
+        takes = np.minimum(takes, 1)  # each node has a port once
     found, first, group = np.unique(np.column_stack([takes, is_kept, lacks]), axis=0, return_index=True, return_inverse=True)
     share = (found[:, 2:] / demand).max(axis=1)
     for each in np.lexsort((first, share, -found[:, 0]))[:_MOST_GROUPS].tolist():

@@ -1,6 +1,6 @@
 """Says where a waiting gang would run, what is missing there, and which gangs must end before."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from allaboard.cluster.reservations import Awaited, Reservation, lacking_of
@@ -15,11 +15,17 @@ from allaboard.sight.values import Amounts, AwaitedRow, Outlook, OutlookNode
 UserOf = Callable[[str, str], str | None]
 """Returns the gang of a pod, given its UID and its node, as namespace/name, as the caller may see it; None if the pod is gone."""
 
+UsersOn = Callable[[str], Collection[str]]
+"""Returns the gangs with pods on a node, as namespace/name."""
 
-def reserved_outlook(reservation: Reservation, snapshot: Snapshot, user_of: UserOf, begins: float | None) -> Outlook:
+
+def reserved_outlook(reservation: Reservation, snapshot: Snapshot, user_of: UserOf, users_on: UsersOn, begins: float | None) -> Outlook:
     """Return where a gang with a reservation will run. ``snapshot`` is the cluster as the gang may use it now."""
-    nodes = list(_nodes(reservation.amounts, reservation.parts, _lacks(reservation, snapshot)))
-    return Outlook(kind="reserved", begins=begins, nodes=nodes, unplaced=0, waits_for=list(_awaited(reservation.last_awaited, user_of)))
+    lacks = _lacks(reservation, snapshot)
+    nodes = list(_nodes(reservation.amounts, reservation.parts, lacks))
+    short = {node: users_on(node) for node in lacks}
+    awaited = list(_awaited(reservation.last_awaited, user_of, short))
+    return Outlook(kind="reserved", begins=begins, nodes=nodes, unplaced=0, waits_for=awaited)
 
 
 def nearest_outlook(gang: Gang, nearest: Nearest) -> Outlook:
@@ -65,8 +71,11 @@ class _Unit:
     nodes: set[str]
 
 
-def _awaited(units: Iterable[Awaited], user_of: UserOf) -> Iterator[AwaitedRow]:
-    """Yield the gangs that must end before, the first to end first. Units of one gang are one row, which ends with the last of them."""
+def _awaited(units: Iterable[Awaited], user_of: UserOf, short: Mapping[str, Collection[str]]) -> Iterator[AwaitedRow]:
+    """Yield the gangs that must end before, the first to end first. Units of one gang are one row, which ends with the last of them.
+
+    ``short``: the gangs on each node that lacks something now.
+    """
     found: dict[str, _Unit] = {}
     for unit in units:
         if (name := user_of(unit.uid, unit.node)) is None:
@@ -75,4 +84,5 @@ def _awaited(units: Iterable[Awaited], user_of: UserOf) -> Iterator[AwaitedRow]:
         nodes = known.nodes if known else set()
         found[name] = _Unit(unit.ends, str(unit.basis), nodes | {unit.node})
     for name, each in found.items():
-        yield AwaitedRow(gang=name, ends=each.ends, basis=each.basis, nodes=sorted(each.nodes))
+        nodes = each.nodes | {node for node, users in short.items() if name in users}
+        yield AwaitedRow(gang=name, ends=each.ends, basis=each.basis, nodes=sorted(nodes))

@@ -24,7 +24,7 @@ class RecordedBoard:
 
     def status(self) -> Status:
         """Return the state of the replica that was asked."""
-        return self.recorded.status
+        return self.recorded.status.model_copy(update={"source": "snapshot"})
 
     async def queue(self, allows: Allows = anywhere) -> Queue:
         """Return the gangs that waited."""

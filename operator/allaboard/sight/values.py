@@ -5,6 +5,7 @@ Times are seconds since the epoch. Amounts are numbers in base units: cores of c
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -213,6 +214,9 @@ class Gang(Value):
     """Groups of nodes for each role of a waiting gang: first those that take a member, then those that lack least for one."""
     history: Sequence[Decision]
     """The last decisions about the gang, the oldest first."""
+    pods_of_others: Mapping[str, int] = {}
+    """Pods that name this gang, but another scheduler: their number by the name of that scheduler. Counted only for a gang without members.
+    """
 
 
 class Share(Value):
@@ -249,6 +253,8 @@ class Status(Value):
 
     at: float
     version: str
+    source: Literal["operator", "objects", "snapshot"] = "operator"
+    """Where the state is from: a running operator, the cluster's objects without an operator, or a snapshot of an operator."""
     leads: bool
     """True if this replica schedules. Another replica knows pods and nodes, but neither reasons nor reservations."""
     is_ready: bool

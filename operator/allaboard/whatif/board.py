@@ -15,7 +15,7 @@ from allaboard.records.report_state import GangStatus
 from allaboard.report.messages import with_advice
 from allaboard.settings.options import Settings
 from allaboard.sight.board import Allows, Board, anywhere
-from allaboard.sight.values import Gang
+from allaboard.sight.values import Gang, Status
 from allaboard.whatif.applied import applied
 from allaboard.whatif.forecast import Decision, Forecast
 from allaboard.whatif.manifests import Manifests
@@ -55,17 +55,23 @@ class StoredBoard(Board):
         ledger = Ledger(view.running, ranks_by(settings, registry, records, view).place, now)
         return cls(registry, records, ledger, view, settings.levels, now, cluster=cluster, settings=settings)
 
+    def status(self) -> Status:
+        """Return the state of a cluster of which no operator was asked."""
+        return Board.status(self).model_copy(update={"source": "objects"})
+
     async def gang(self, namespace: str, name: str, allows: Allows = anywhere) -> Gang | None:
         """Return a gang; None if there is none. If it waits, a search says why, and what would help."""
         found = await Board.gang(self, namespace, name, allows)  # dataclasses with slots have no super()
         if found is None or found.row.position is None:
             return found
-        key = GangKey(namespace, name, found.row.kind)
+        key = GangKey(namespace, found.row.name, found.row.kind)
         decision, forecast = await self._foresee(key)
         if decision is None:
             return found
         if decision.feasible:
-            row = found.row.model_copy(update={"state": "", "message": f"It fits now: {decision.message}."})
+            # The time of a file's objects isn't known; a cluster that was just read should have an operator that places the gang.
+            missing = "" if self.cluster.read_at is None else "No operator was found that would place it. "
+            row = found.row.model_copy(update={"state": "", "message": f"{missing}It fits now: {decision.message}."})
             return found.model_copy(update={"row": row})
         record = self.records.of(key)
         gang = self.registry.gang(key)

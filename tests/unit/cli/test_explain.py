@@ -143,8 +143,18 @@ def test_advice_has_a_line_of_its_own() -> None:
 
 def test_the_gang_for_which_capacity_is_kept_is_named() -> None:
     gang = a_gang()
-    gang = gang.model_copy(update={"row": gang.row.model_copy(update={"expected_start": None, "waits_for": "default/wide"})})
-    assert "Capacity that would be enough is kept for default/wide, which is ahead of it in the queue." in explain(gang).stdout
+    row = gang.row.model_copy(update={"state": "Reserved", "expected_start": None, "waits_for": "default/wide"})
+    shown = explain(gang.model_copy(update={"row": row})).stdout
+    assert "Capacity that would be enough is kept for default/wide, which is ahead of it in the queue." in shown
+    assert "allaboard.dev/walltime" in shown
+
+
+def test_a_gang_that_runs_is_not_said_to_be_ahead_in_the_queue() -> None:
+    gang = a_gang()
+    row = gang.row.model_copy(update={"state": "Insufficient", "expected_start": None, "waits_for": "default/running"})
+    shown = explain(gang.model_copy(update={"row": row})).stdout
+    assert "It starts once default/running has ended; no walltime says when that will be." in shown
+    assert "ahead of it in the queue" not in shown
 
 
 def test_the_first_line_says_how_many_members_run_and_where_the_others_are() -> None:
@@ -167,23 +177,37 @@ def test_the_first_line_says_when_a_gang_was_evicted_and_for_which() -> None:
 def test_a_gang_whose_members_have_all_ended_is_said_to_have_ended() -> None:
     gang = a_gang(None)
     row = gang.row.model_copy(update={"members": Members(needed=2, bound=0, running=0, present=0), "message": ""})
-    assert explain(gang.model_copy(update={"row": row})).stdout.startswith("Gang default/bert has ended: none of its members is left")
+    members = [MemberRow(pod="w-0", role="", node="n0", phase="Succeeded", gpus=0)]
+    assert explain(gang.model_copy(update={"row": row, "members": members})).stdout.startswith(
+        "Gang default/bert has ended: none of its members is left"
+    )
+
+
+def test_a_gang_without_pods_is_not_said_to_have_ended() -> None:
+    gang = a_gang(None, members=[])
+    row = gang.row.model_copy(update={"state": "WaitingForMembers", "members": Members(needed=2, bound=0, running=0, present=0)})
+    gang = gang.model_copy(update={"row": row})
+    assert explain(gang).stdout.startswith("Gang default/bert has no pods, and needs 2: the events of the job")
+    others = gang.model_copy(update={"pods_of_others": {"allabord": 2}})
+    assert explain(others).stdout.splitlines()[0] == (
+        "Gang default/bert isn't scheduled by Allaboard, since its pods name another scheduler (schedulerName: 2 of its pods say allabord)"
+    )
 
 
 def test_json_has_the_form_of_the_api() -> None:
     assert Gang.model_validate_json(explain(a_gang(), "-o", "json").stdout) == a_gang()
 
 
-@pytest.mark.parametrize("name", ["g", "m0"])
-def test_a_gang_of_a_snapshot_is_found_by_the_name_in_its_labels_only(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["g", "m0", "other"])
+def test_a_gang_of_a_snapshot_is_found_by_its_name_and_by_the_names_of_its_pods(tmp_path: Path, name: str) -> None:
     members = [member(f"m{number}") for number in range(2)]
     for each in members:
         each["metadata"] |= {"namespace": "default", "uid": each["metadata"]["name"]}
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n"), *members]}))
     result = CliRunner().invoke(cli, ["explain", name, "--cluster", str(file)], catch_exceptions=False)
-    if name == "g":
-        assert result.stdout.startswith("Gang default/g waits, 0 of 2 members have a node. It fits now: 2 of 2 pods placed.")
-    else:
+    if name == "other":
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "no gang m0 in namespace default" in result.stderr
+        assert "no gang other in namespace default" in result.stderr
+    else:
+        assert result.stdout.startswith("Gang default/g waits, 0 of 2 members have a node. It fits now: 2 of 2 pods placed.")

@@ -56,6 +56,18 @@ def test_the_name_of_a_level_means_the_label_that_the_nodes_have_for_that_level(
     assert len(placed(a_gang(own_required_topology=level), a_view(label))) == 1
 
 
+def test_the_level_that_the_pod_group_requires_holds_for_roles_that_state_their_own() -> None:
+    view = ClusterView()
+    for row, (rack, zone) in enumerate((("r1", "c"), ("r1", "c"), ("r2", "c"), ("r2", "c"), ("r3", "c"), ("r3", "c"))):
+        view.upsert_node(Node(f"n{row}", f"n{row}", (("cpu", 2000), ("pods", 110)), {"example.com/rack": rack, "example.com/zone": zone}))
+    gang = a_gang(required_topology="example.com/rack", own_required_topology="example.com/zone")
+    assert set(gang.together) == {("example.com/rack", ""), ("example.com/zone", "")}
+    known = resolve(gang, VolumeView(), view, LEVELS)
+    plan = search(problem_of(known, 4, view.snapshot(), NodeFilters(), PACKING), SearchSettings(), seed=1)
+    racks = {node.labels["example.com/rack"] for node in view.snapshot().nodes if node.name in dict(plan.assignments).values()}
+    assert len(racks) == 1
+
+
 def test_a_gang_is_placed_in_few_domains_of_its_preferred_level() -> None:
     gang = replace(a_gang(topology="nvlink"), objective=Objective.BINPACK)
     assert len(placed(gang, a_view("nvidia.com/gpu.clique", "abab"))) == 1

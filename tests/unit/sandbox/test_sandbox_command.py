@@ -64,6 +64,7 @@ async def test_command_with_a_scheduler_runs_pods_and_an_interrupt_ends_both_pro
     process = await start("--nodes", "1", flag)
     assert process.stdout is not None
     async with asyncio.timeout(SECONDS):
+        api = (await process.stdout.readline()).decode().removeprefix("export ALLABOARD_API=").strip()
         line = (await process.stdout.readline()).decode()
         kubeconfig = Path(line.removeprefix("export KUBECONFIG=").strip())
         spec = {"schedulerName": "allaboard", "containers": [{"name": "main", "image": "busybox:1"}]}
@@ -73,6 +74,8 @@ async def test_command_with_a_scheduler_runs_pods_and_an_interrupt_ends_both_pro
                 assert response.status == 201
             async with session.get(PODS, params={"watch": "1", "fieldSelector": "status.phase=Running"}) as running:
                 assert json.loads(await running.content.readline())["object"]["spec"]["nodeName"] == "node-1"
+        async with aiohttp.ClientSession(api) as session, session.get("/api/v1/status") as response:
+            assert (await response.json())["leads"]
         process.send_signal(number)
         rest, log = await process.communicate()
     assert (process.returncode, rest) == (0, b"")

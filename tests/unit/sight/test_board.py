@@ -3,12 +3,14 @@
 import asyncio
 from dataclasses import replace
 
+from allaboard.gangs.membership import POD_GROUP_LABEL
+from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import GangKey
 from allaboard.model.node import Taint
 from allaboard.model.walltime import NEVER
 from allaboard.sight.board import Board
 from tests.unit.placement.clusters import GPU, node, pods
-from tests.unit.scheduling.schedulers import World
+from tests.unit.scheduling.schedulers import JOB, World
 
 
 def a_board(world: World) -> Board:
@@ -144,7 +146,7 @@ async def test_nodes_are_grouped_by_what_they_lack_for_one_more_member() -> None
         assert [(each.nodes, each.names, each.takes, each.lacks) for each in found.node_groups] == [
             (1, ["n"], 2, {}),
             (2, ["half-1", "half-2"], 0, {"cpu": 1.0}),
-            (1, [], 0, {}),
+            (1, ["tainted"], 0, {}),
         ]
         assert found.node_groups[2].reasons == ["node(s) had untolerated taint {dedicated: ml}"]
 
@@ -234,3 +236,45 @@ async def test_other_tasks_run_while_a_long_queue_is_collected() -> None:
         assert len((await board.queue()).gangs) == 600
         counting.cancel()
         assert steps > 1
+
+
+async def test_a_gang_is_found_by_the_names_of_its_pods_and_of_their_owner() -> None:
+    async with World(cpus=1) as world:
+        board = a_board(world)
+        key = world.add("g", 2, owner=JOB)
+        for name in ("g", "g-1", "j"):
+            found = await board.gang("default", name)
+            assert found is not None
+            assert found.row.name == key.name
+        assert await board.gang("default", "h") is None
+        assert await board.gang("other", "g-1") is None
+
+
+async def test_a_gang_without_members_counts_the_pods_that_name_another_scheduler() -> None:
+    async with World() as world:
+        board = a_board(world)
+        (pod,) = pods("stranger", 1, {"cpu": 1000})
+        world.view.upsert_pod(replace(pod, scheduler_name="allabord", labels=((POD_GROUP_LABEL, "ghost"),)))
+        world.registry.observe_group(PodGroup(GangKey("default", "ghost"), "u", 1, 2, 60, 0.0, {}))
+        found = await board.gang("default", "ghost")
+        assert found is not None
+        assert (found.members, dict(found.pods_of_others)) == ([], {"allabord": 1})
+        key = world.add("g", 1)
+        mine = await board.gang(*key[:2])
+        assert mine is not None
+        assert not mine.pods_of_others
+
+
+async def test_gangs_that_must_end_before_are_shown_on_all_nodes_that_lack_something() -> None:
+    async with World(cpus=4) as world:
+        board = a_board(world)
+        world.view.upsert_node(node("m", {"cpu": 4000}))
+        old = world.add("old", 2, bound=2, cpus=3, walltime=600.0, started=world.now)
+        moved = world.gang(old).bound[1]
+        world.view.upsert_pod(replace(moved, node_name="m"))
+        key = world.add("wide", 2, cpus=4, created=1.0)
+        await world.run_cycle()
+        found = await board.gang(*key[:2])
+        assert found is not None
+        assert found.outlook is not None
+        assert [(each.gang, each.nodes) for each in found.outlook.waits_for] == [("default/old", ["m", "n"])]

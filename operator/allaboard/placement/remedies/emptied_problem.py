@@ -63,7 +63,7 @@ class EmptiedProblem:
 
     def domain_of(self, row: int) -> str:
         """Return the names of the domains that matter for a node like the one at ``row``, separated by commas."""
-        return ",".join(dict.fromkeys([*([self.where] if self.where else []), *(self.places[row] if self.places else ())]))
+        return ",".join(dict.fromkeys(self.places[row] if self.places else ()))
 
 
 def emptied_problem_of(
@@ -144,9 +144,16 @@ def _confined(emptied: EmptiedProblem, domains: Sequence[int]) -> EmptiedProblem
         there = place[blocker.rows] >= 0
         if there.any():
             blockers.append(Blocker(blocker.key, place[blocker.rows[there]], blocker.frees[:, there]))
-    where = ",".join(dict.fromkeys(names[domain] for names, domain in zip(emptied.names, domains, strict=True) if domain in names))
+    chosen = [
+        (group.domains == domain, names[domain])
+        for group, names, domain in zip(emptied.problem.together, emptied.names, domains, strict=True)
+        if domain in names
+    ]
+    where = ",".join(dict.fromkeys(name for _, name in chosen))
     slack, empty, ceiling = (each[:, rows] for each in (emptied.slack, emptied.empty, emptied.ceiling))
-    places = tuple(emptied.places[row] for row in rows.tolist()) if emptied.places else ()
+    places = tuple(
+        (*(name for is_here, name in chosen if is_here[row]), *(emptied.places[row] if emptied.places else ())) for row in rows.tolist()
+    )
     return EmptiedProblem(problem.restricted_to(rows), slack, empty, ceiling, tuple(blockers), where=where, places=places)
 
 

@@ -209,18 +209,28 @@ class NodeFilters:
             total += sizes.max(initial=0.0)
         return 1.0 - here / total if total else here
 
-    def _evaluate(self, spec: SchedulingSpec) -> Usable:
+    def refused(self, spec: SchedulingSpec, nodes: tuple[Node, ...]) -> Iterator[tuple[Reason, Mask]]:
+        """Yield each reason for which early filters refuse ``nodes``, with the nodes for which it is the first: bool[nodes].
+
+        The rules about GPUs are left out.
+        """
+        if nodes is not self._nodes:
+            self._reset(nodes)
         refusals = [refusal_of_state(*state, spec.tolerations) for state in self._states.values]
-        reasons: Counter[Reason] = Counter()
-        for refusal, count in zip(refusals, np.bincount(self._states.codes, minlength=len(refusals)).tolist(), strict=True):
-            if refusal:
-                reasons[refusal] += count
-        admitted = np.array([not refusal for refusal in refusals], dtype=np.bool_)[self._states.codes]
+        for refusal in dict.fromkeys(filter(None, refusals)):
+            yield refusal, np.array([each == refusal for each in refusals], dtype=np.bool_)[self._states.codes]
+        left = np.array([not refusal for refusal in refusals], dtype=np.bool_)[self._states.codes]
         for reason, rule in self._rules(spec):
-            refused = int(np.count_nonzero(admitted & ~rule))
-            if refused:
-                reasons[reason] += refused
-            admitted = admitted & rule
+            if (refused := left & ~rule).any():
+                yield reason, refused
+            left &= rule
+
+    def _evaluate(self, spec: SchedulingSpec) -> Usable:
+        reasons: Counter[Reason] = Counter()
+        admitted = np.ones(len(self._nodes), dtype=np.bool_)
+        for reason, refused in self.refused(spec, self._nodes):
+            reasons[reason] += int(np.count_nonzero(refused))
+            admitted &= ~refused
         late, early = [], admitted
         for kind, rules in resolved_rules(spec):
             refused_here = early & ~self._all(rules)

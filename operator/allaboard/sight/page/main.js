@@ -8,7 +8,7 @@ import { Details, outlookOf, useGang } from "./details.js";
 import { Refused } from "./request.js";
 import { TimeLine } from "./timeline.js";
 import { Wall, useStyle } from "./wall.js";
-import { duration, number, plain } from "./words.js";
+import { duration, moment, number, plain } from "./words.js";
 
 const oldAfter = 15; // seconds
 
@@ -38,11 +38,18 @@ function Header({ state, error }) {
     <h1><svg viewBox="0 0 16 16" aria-hidden="true"><path d="M1 1h6v6H1zm8 0h6v6H9zM1 9h6v6H1z" /></svg>Allaboard</h1>
     <dl>${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
     <div class="health">
-      <p class=${status.leads ? "" : "warning"}>${status.leads ? "This replica leads" : "⚠ This replica doesn't lead: it knows no reasons"}</p>
+      <p class=${status.leads ? "" : "warning"}>${leader(status)}</p>
       <${Age} state=${state} error=${error} />
     </div>
     <div class="meter" aria-hidden="true"><span class="used" style=${share(used)}></span><span class="stranded" style=${share(total.gpusStranded)}></span></div>
   </header>`;
+}
+
+// Who answers: the operator that schedules, or something that can't.
+function leader(status) {
+  if (status.source === "objects") return "⚠ No operator answers: this is what the cluster's objects say";
+  if (status.source === "snapshot") return `Snapshot of ${moment(status.at)}`;
+  return status.leads ? "This replica leads" : "⚠ This replica doesn't lead: it knows no reasons";
 }
 
 // How old the data are: the age of the operator's cache, and the time since they were read.
