@@ -224,7 +224,8 @@ def top(**stated: Any) -> None:
     """Show how full the nodes are and by which gangs, and how many jobs of each size could start.
 
     Each letter stands for a GPU that the gang of this letter uses, and each dot for a free GPU. Free GPUs are stranded as far as the pods
-    of the cluster can't use them: for lack of cpu, or since most pods ask for more GPUs than are left. The second table counts GPUs alone.
+    with GPUs can't use them: for lack of cpu, or since they ask for more GPUs than are left. The number is the mean over all pods with
+    GPUs, so it needn't be whole. The second table counts GPUs alone.
     """
     _call("top", **stated)
 

@@ -22,8 +22,15 @@ class WaitClock:
         """
         record = self._records.of(gang.key)
         if record.wait is None or record.wait.is_for_pods != is_for_pods:
-            record.wait = Wait(self._clock(), self.now(), is_for_pods)
+            record.wait = Wait(self._clock(), self._began(gang), is_for_pods)
         return record.wait
+
+    def _began(self, gang: Gang) -> float:
+        """Return when a gang that waits from now on began to wait, in seconds since the epoch: when its newest member was created.
+
+        A gang that a new leader finds has waited for longer than the leader knows.
+        """
+        return min(self.now(), max((pod.created for pod in gang.candidates), default=gang.created))
 
     def find(self, key: GangKey) -> Wait | None:
         """Return the gang's current wait; None if the gang doesn't wait."""

@@ -62,7 +62,7 @@ DEFINITIONS = (
     Definition(
         "allaboard_gpus",
         Type.GAUGE,
-        "GPUs by state. Allocatable GPUs are used or free. Stranded GPUs are free, but the cluster's workload can't use them.",
+        "GPUs by state. Allocatable GPUs are used or free. Stranded GPUs are free, but the cluster's pods with GPUs can't use them.",
         "GPUs",
         "state",
         ("allocatable", "used", "free", "stranded"),

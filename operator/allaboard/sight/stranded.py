@@ -1,6 +1,6 @@
-"""Counts the GPUs of each node, and how many of the free ones the cluster's workload can't use."""
+"""Counts the GPUs of each node, and how many of the free ones the cluster's GPU pods can't use."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from allaboard.sight.amounts import gpus_on
 
 @dataclass(slots=True)
 class Stranded:
-    """The stranded GPUs of a cluster: free GPUs that its workload can't use, on average over its tasks (expected fragmentation)."""
+    """The stranded GPUs of a cluster: free GPUs that its pods with GPUs couldn't use, on average over these pods.
+
+    That is their expected fragmentation. Pods without GPUs are left out: each of them would count all free GPUs as stranded.
+    """
 
     view: ClusterView
     _filters: NodeFilters = field(init=False, default_factory=NodeFilters)
@@ -25,5 +28,6 @@ class Stranded:
         Without a ``snapshot``, the nodes are those of the cluster as it is now.
         """
         snapshot = self.view.snapshot() if snapshot is None else snapshot
+        snapshot = replace(snapshot, mix=tuple((task, pods) for task, pods in snapshot.mix if task.asks_for_devices))
         found = fragmentation_of((), snapshot, np.arange(len(snapshot.nodes)), self._filters) if snapshot.nodes else None
         return *gpus_on(snapshot), np.zeros(len(snapshot.nodes)) if found is None else found.before

@@ -244,7 +244,7 @@ class NodeRow(Value):
     gpus_free: float
     """GPUs that no pod requests, with the free parts of shared GPUs."""
     gpus_stranded: float
-    """Free GPUs that the cluster's workload can't use, on average over its tasks (expected fragmentation)."""
+    """Free GPUs that the cluster's pods with GPUs can't use, on average over these pods (expected fragmentation)."""
     shares: Sequence[Share]
 
 

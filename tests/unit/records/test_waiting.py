@@ -21,11 +21,18 @@ def test_waiting_time_of_a_gang_starts_when_it_is_first_asked_for_and_ends_with_
     wait = waits.of(GANG)
     clock.now += 10
     assert waits.of(GANG) is waits.find(GANG.key) is wait
-    assert (wait.since, wait.started) == (1000.0, 5.0)
+    assert (wait.since, wait.started) == (1000.0, 0.0)
     waits.end(GANG.key)
     waits.end(GangKey("default", "unknown"))
     assert waits.find(GANG.key) is None
     assert waits.of(GANG).since == 1010.0
+
+
+@pytest.mark.parametrize(("created", "started"), [((1.0, 3.0), 3.0), ((1.0, 9.0), 5.0)])
+def test_a_new_leader_shows_the_wait_since_the_newest_member_was_created(created: tuple[float, float], started: float) -> None:
+    """The clock of the API server may be ahead."""
+    members = tuple(replace(pod, created=when) for pod, when in zip(pods("p", 2, {}), created, strict=True))
+    assert WaitClock(GangRecords(), now=lambda: 5.0).of(replace(GANG, members=members)).started == started
 
 
 def test_waiting_times_for_pods_and_for_capacity_begin_separately() -> None:

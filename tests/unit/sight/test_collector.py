@@ -37,7 +37,7 @@ async def test_a_cluster_without_gpus_has_none() -> None:
 async def test_the_longest_wait_is_shown_for_each_priority() -> None:
     async with World(cpus=1) as world:
         for name, priority in (("first", 0), ("second", 0), ("urgent", 5)):
-            world.add(name, 2, priority=priority)
+            world.add(name, 2, priority=priority, created=world.now)
             await world.run_cycle()
             world.now += 10.0
         assert collected(world)["allaboard_oldest_wait_seconds"] == {("5",): pytest.approx(10.0), ("0",): pytest.approx(30.0)}
