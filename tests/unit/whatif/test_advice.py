@@ -90,6 +90,13 @@ def a_group(name: str, minimum: int) -> Raw:
     }
 
 
+def a_node(name: str, cpu: int, **labels: str) -> Raw:
+    has = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
+    status = {"allocatable": has, "capacity": has, "conditions": [{"type": "Ready", "status": "True"}]}
+    metadata = {"name": name, "uid": name, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": []}, "status": status}
+
+
 def a_case(of: random.Random) -> Case:
     """Return a random cluster of one to four nodes, some of them in use, tainted or cordoned, and a gang of one or two roles."""
     nodes, bound, groups = [], [], []
@@ -315,3 +322,42 @@ async def test_the_reason_and_each_piece_of_advice_hold_for_random_gangs(block: 
             changed, less = advised(case, way)
             assert fits(changed), (way, message)
             assert not any(fits(each) for each in less), (way, message)
+
+
+def a_role(role: str, number: int, cpu: int, options: dict[str, str] | None = None, **selector: str) -> list[Raw]:
+    """Return the pods of one role of the gang ``train``, which state ``options`` as annotations."""
+    found = [a_pod(f"train-{role}-{index}", {"cpu": str(cpu)}, "train", nodeSelector=selector) for index in range(number)]
+    for pod in found:
+        pod["metadata"]["annotations"] = {f"allaboard.dev/{name}": value for name, value in {"role": role, **(options or {})}.items()}
+    return found
+
+
+async def test_new_nodes_are_advised_in_the_domain_of_the_role_that_needs_them(tmp_path: Path) -> None:
+    in_zone = {"required-topology": "zone"}
+    waiting = [*a_role("ps", 2, 3, in_zone, pool="y"), *a_role("worker", 2, 1, in_zone, pool="x")]
+    nodes = [a_node("a1", 4, zone="a", pool="x"), a_node("b1", 4, zone="b", pool="y")]
+    _, message = await shown(Case(nodes, [], waiting, [a_group("train", 4)], 4), tmp_path)
+    assert message.endswith("Would fit with 1 more node like b1 in zone=b.")
+
+
+async def test_all_selectors_are_named_if_the_gang_fits_only_without_all_of_them(tmp_path: Path) -> None:
+    waiting = [*a_role("ps", 1, 1, disk="ssd"), *a_role("worker", 1, 2, pool="x")]
+    _, message = await shown(Case([a_node("n1", 4), a_node("n2", 4)], [], waiting, [a_group("train", 2)], 2), tmp_path)
+    assert "Would fit without its node selector or affinity (disk=ssd; pool=x)." in message
+
+
+async def test_no_negative_number_of_members_is_placeable(tmp_path: Path) -> None:
+    """The minimums of the roles together may exceed that of the PodGroup."""
+    group = a_group("train", 2)
+    group["metadata"]["annotations"] = {"allaboard.dev/min-members": "ps=4"}
+    _, message = await shown(Case([a_node("n1", 4)], [], a_role("ps", 4, 8), [group], 2), tmp_path)
+    assert "0 of 2 members placeable" in message
+
+
+async def test_the_required_level_of_the_pod_group_holds_for_a_role_with_its_own(tmp_path: Path) -> None:
+    group = a_group("train", 2)
+    group["metadata"]["annotations"] = {"allaboard.dev/required-topology": "rack"}
+    waiting = [*a_role("ps", 1, 3), *a_role("worker", 1, 3, {"required-topology": "zone"})]
+    nodes = [a_node("n1", 4, rack="r1", zone="c"), a_node("n2", 4, rack="r2", zone="c")]
+    reason, _ = await shown(Case(nodes, [], waiting, [group], 2), tmp_path)
+    assert reason == "Constraints"
