@@ -8,7 +8,7 @@ const rowsAtFirst = 100;
 const columns = ["#", "Gang", "Members", "GPUs", "Waited", "Expected"];
 
 const isWaiting = (gang) => Boolean(gang.position);
-const kinds = { waiting: isWaiting, running: (gang) => !isWaiting(gang) && gang.members.bound > 0, all: () => true };
+const kinds = { waiting: isWaiting, running: (gang) => !isWaiting(gang) && (gang.members.bound > 0 || gang.state === "Scheduled"), all: () => true };
 
 function order(one, other) {
   return (one.position || Infinity) - (other.position || Infinity) || (keyOf(one) < keyOf(other) ? -1 : 1);
