@@ -44,6 +44,7 @@ class Transaction:
     binder: Binder
     current_gang: Callable[[], Gang | None]
     dry_run: DryRun = "role"
+    may_be_refused: Callable[[], bool] = lambda: True
     was_whole: bool = False
     volumes: VolumeBinder | None = None
     new_run: str = field(init=False, default_factory=lambda: uuid4().hex[:12])
@@ -83,7 +84,7 @@ class Transaction:
                 if problem is not None:
                     return Refused(VolumesNotBound(problem), _pause_after(refusals))
                 # That may have taken minutes, in which admission may have changed.
-                tried = await self._dry_run(sample)
+                tried = await self._dry_run(self._for_dry_run())
                 if isinstance(tried, Refused):
                     return tried
                 refusals, assignments = tried
@@ -127,9 +128,9 @@ class Transaction:
     def _for_dry_run(self) -> Sequence[Assignment]:
         """Return the assignments to dry-run: all if a bound member couldn't be released without cost, else one of each template.
 
-        A single bind needs no dry run.
+        A single bind needs no dry run, and neither do binds that no webhook and no admission policy sees.
         """
-        if self.dry_run == "none" or len(self.assignments) == 1:
+        if self.dry_run == "none" or len(self.assignments) == 1 or (self.dry_run == "role" and not self.may_be_refused()):
             return ()
         if self._dry_runs_all:
             return self.assignments
@@ -216,13 +217,14 @@ class Transaction:
 class Transactions:
     """Begins transactions. ``dry_run`` selects the binds that are dry-run first: one of each template (``role``), all, or none.
 
-    Without ``volumes`` no volumes are bound.
+    Without ``volumes`` no volumes are bound. ``may_refuse`` returns whether admission may refuse binds in a namespace.
     """
 
     view: ClusterView
     binder: Binder
     dry_run: DryRun
     volumes: VolumeBinder | None = None
+    may_refuse: Callable[[str], bool] = lambda namespace: True
 
     def begin(
         self, gang: Gang, assignments: Sequence[Assignment], current_gang: Callable[[], Gang | None], *, tries_all: bool, was_whole: bool
@@ -235,7 +237,8 @@ class Transactions:
         """
         assume(assignments, self.view)
         dry_run: DryRun = "all" if tries_all else self.dry_run
-        return Transaction(gang, assignments, self.view, self.binder, current_gang, dry_run, was_whole, self.volumes)
+        may_be_refused = partial(self.may_refuse, gang.key.namespace)
+        return Transaction(gang, assignments, self.view, self.binder, current_gang, dry_run, may_be_refused, was_whole, self.volumes)
 
 
 def assume(assignments: Sequence[Assignment], view: ClusterView) -> None:

@@ -21,6 +21,10 @@ class Records(Generic[Record]):
         """Return a record; None if there is none."""
         return self._records.get(key)
 
+    def all(self) -> Collection[Record]:
+        """Return all records."""
+        return self._records.values()
+
     def upsert(self, key: str, record: Record) -> None:
         """Add or replace a record."""
         old = self._records.get(key)

@@ -45,7 +45,8 @@ class Writers:
 
     ``dry_run`` says for which members the bind is dry-run first: one of each role, all, or none. ``requester`` asks an autoscaler for
     nodes; None if none is asked. ``request_backoff`` has the pauses after requests that brought no nodes. ``volumes`` binds the volumes of
-    claims that wait for the nodes of their pods; None if no volumes are bound.
+    claims that wait for the nodes of their pods; None if no volumes are bound. ``may_refuse`` returns whether admission may refuse binds in
+    a namespace.
     """
 
     binder: Binder
@@ -55,6 +56,7 @@ class Writers:
     requester: Requester | None = None
     request_backoff: Backoff = REQUEST_BACKOFF
     volumes: VolumeBinder | None = None
+    may_refuse: Callable[[str], bool] = lambda namespace: True
 
 
 def cycle_of(
@@ -81,7 +83,7 @@ def cycle_of(
     partial_binds = PartialBinds(gangs, writers.binder, writers.restarter)
     unresolved = UnresolvedBinds(gangs.view, writers.term, clock)
     tasks = GangTasks(records, queue)
-    transactions = Transactions(gangs.view, writers.binder, writers.dry_run, writers.volumes)
+    transactions = Transactions(gangs.view, writers.binder, writers.dry_run, writers.volumes, writers.may_refuse)
 
     def waited(key: GangKey) -> float:
         return clock() - wait.since if (wait := gangs.waits.find(key)) else 0.0

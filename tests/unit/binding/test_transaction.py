@@ -9,7 +9,7 @@ import pytest
 from allaboard.binding.bind import AssignmentCheck, Binder
 from allaboard.binding.outcomes import BindReply, Committed, Refused, Result
 from allaboard.binding.precheck import checked
-from allaboard.binding.transaction import Transaction, Transactions
+from allaboard.binding.transaction import DryRun, Transaction, Transactions
 from allaboard.cluster.view import ClusterView
 from allaboard.model.gang import Gang, GangKey, Objective
 from allaboard.model.pod import Owner, Pod
@@ -87,6 +87,30 @@ async def test_every_bind_gets_a_dry_run_if_a_pod_cannot_be_released_and_otherwi
     _, transaction = world(members, api)
     assert isinstance(await transaction.commit(), Committed)
     assert (len(api.dry_run_pods), len(api.bound)) == (dry_runs, 4)
+
+
+@pytest.mark.parametrize(
+    ("dry_run", "may_refuse", "dry_runs"), [("role", True, 4), ("role", False, 0), ("all", False, 4), ("none", True, 0)]
+)
+async def test_binds_are_dry_run_only_if_admission_may_refuse_them_or_the_setting_says_all(
+    dry_run: DryRun, may_refuse: bool, dry_runs: int
+) -> None:
+    api = Api()
+    _, transaction = world(pods("w", 4, {"cpu": 1000}), api)
+    transaction.dry_run, transaction.may_be_refused = dry_run, lambda: may_refuse
+    assert isinstance(await transaction.commit(), Committed)
+    assert (len(api.dry_run_pods), len(api.bound)) == (dry_runs, 4)
+
+
+async def test_a_gang_whose_last_attempt_failed_is_dry_run_whatever_admission_is_known() -> None:
+    api = Api()
+    members = pods("w", 4, {"cpu": 1000})
+    view, first = world(members, api)
+    view.forget_all(members)
+    transactions = Transactions(view, cast("Binder", api), "role", may_refuse=lambda namespace: False)
+    again = transactions.begin(first.gang, first.assignments, lambda: first.gang, tries_all=True, was_whole=False)
+    assert isinstance(await again.commit(), Committed)
+    assert len(api.dry_run_pods) == 4
 
 
 @pytest.mark.parametrize("change", ["gone", "cordoned", "small", "member"])
