@@ -16,13 +16,13 @@ from allaboard.placement.problem.plan import Explanation, Plan
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.capacity import fill, slots_for
-from allaboard.placement.solvers import one_role
+from allaboard.placement.solvers import exact
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.domains import in_best_domains
+from allaboard.placement.solvers.exact import best_placement
 from allaboard.placement.solvers.genetic import SearchSettings
 from allaboard.placement.solvers.local_search import search_locally
 from allaboard.placement.solvers.milp import NODE_LIMIT, solve
-from allaboard.placement.solvers.one_role import best_of_one_role
 from allaboard.placement.solvers.search import search
 from allaboard.placement.strategies.strategy import answer_of, within_domains
 
@@ -55,7 +55,7 @@ class Genetic:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Places a single role as well as possible; places several roles by the exact solver, and improves the result by local search."""
+    """Places few roles as well as possible; places other gangs by the exact solver, and improves the result by local search."""
 
     branches: int = NODE_LIMIT
 
@@ -65,8 +65,7 @@ class Exact:
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""
-        is_known = one_role.accepts(problem) and not problem.couplings
-        counts = best_of_one_role(problem, Valuation(problem)) if is_known else None
+        counts = best_placement(problem, Valuation(problem)).counts if exact.accepts(problem) else None
         if counts is None:
             counts = solve(problem, self.branches, is_patient=True, budget=budget).counts
             if counts is None:

@@ -1,0 +1,91 @@
+"""The patterns of nodes: which numbers of pods of each role fit on a node together, and what they cost there.
+
+Nodes that are equal in all that a search sees are of one *kind*: they have the same patterns, at the same costs.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.placement.problem.problem import Problem
+from allaboard.placement.problem.valuation import Valuation
+from allaboard.placement.rules.devices import GPU, assign_devices
+
+_DIGITS = 10  # Costs that differ by rounding only are equal.
+_MOST_PATTERNS = 40_000
+
+
+class Kinds(NamedTuple):
+    """The kinds of nodes, in the order in which equally good nodes are preferred: fuller nodes first, then by name.
+
+    ``members``: the positions of the nodes of each kind, in the same order. ``sizes``: int64[kinds], their number. ``domains``:
+    int64[kinds], their topology domain; 0 if domains don't count.
+    """
+
+    members: Sequence[Integers]
+    sizes: Integers
+    domains: Integers
+
+
+class Patterns(NamedTuple):
+    """The patterns of one node of each kind, ordered by kind. The first pattern of each kind is empty.
+
+    ``kind``: int64[patterns]. ``pods``: int64[patterns, roles]. ``costs``: float64[patterns]. ``starts``: int64[kinds], the position of the
+    first pattern of each kind.
+    """
+
+    kind: Integers
+    pods: Integers
+    costs: Floats
+    starts: Integers
+
+
+def kinds_of(problem: Problem) -> Kinds:
+    """Return the kinds of the nodes of ``problem``."""
+    nodes = len(problem.nodes)
+    table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, nodes) for values in problem.node_arrays])
+    preferred = np.argsort(-problem.scoring.used.sum(axis=0).round(9), kind="stable")
+    rows = np.ascontiguousarray(table.T[preferred])
+    whole_rows = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
+    _, first, kind_of = np.unique(whole_rows, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    kind_of = rank[kind_of.ravel()]
+    sizes = np.bincount(kind_of)
+    members = np.split(preferred[np.argsort(kind_of, kind="stable")], np.cumsum(sizes)[:-1])
+    heads = np.array([positions[0] for positions in members])
+    return Kinds(members, sizes, np.zeros_like(sizes) if problem.domains is None else problem.domains[heads])
+
+
+def patterns_of(problem: Problem, valuation: Valuation, kinds: Kinds, roles: Integers) -> Patterns | None:
+    """Return the patterns of one node of each kind; None if there are too many. ``roles``: int64[roles], the order of their columns."""
+    rows = np.array([positions[0] for positions in kinds.members])
+    most = np.minimum(problem.slots[roles][:, rows], problem.count[roles][:, None])
+    if (most + 1.0).prod(axis=0).sum() > _MOST_PATTERNS:
+        return None
+    kind, pods, left = np.arange(len(rows)), np.zeros((len(rows), 0), dtype=np.int64), problem.free[:, rows]
+    for role, limits in zip(roles.tolist(), most, strict=True):
+        ways = limits[kind] + 1
+        source = np.repeat(np.arange(len(kind)), ways)
+        taken = np.arange(len(source)) - np.repeat(np.cumsum(ways) - ways, ways)
+        left = left[:, source] - problem.demand[role][:, None] * taken
+        fits = (left >= 0).all(axis=0)
+        kind, left, pods = kind[source[fits]], left[:, fits], np.column_stack([pods[source], taken])[fits]
+    by_role = np.empty_like(pods)
+    by_role[:, roles] = pods
+    if problem.devices is not None:
+        fits = _fits_on_devices(problem, rows[kind], by_role)
+        kind, pods, by_role = kind[fits], pods[fits], by_role[fits]
+    costs = valuation.node_costs(rows[kind], by_role).round(_DIGITS)
+    return Patterns(kind, pods, costs, np.flatnonzero(~pods.any(axis=1)))
+
+
+def _fits_on_devices(problem: Problem, rows: Integers, patterns: Integers) -> Mask:
+    """Return whether the single devices take the pods: bool[k]. ``rows``: int64[k], nodes. ``patterns``: int64[k, roles]."""
+    if problem.devices is None:
+        return np.ones(len(rows), dtype=np.bool_)
+    shared = np.flatnonzero(problem.shares.any(axis=1))
+    whole = patterns @ problem.demand[:, problem.columns.index(GPU)] if GPU in problem.columns else np.zeros(len(rows), dtype=np.int64)
+    return assign_devices(problem.devices[rows], whole, patterns[:, shared], problem.shares[shared][:, rows].T)[1]
