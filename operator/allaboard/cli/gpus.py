@@ -16,7 +16,7 @@ from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.installed import settings_in_force
-from allaboard.cli.tables import line_width, print_tables
+from allaboard.cli.tables import line_width, print_notice, print_tables
 from allaboard.cluster.view import ClusterView
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
@@ -105,7 +105,7 @@ def gpus(
     except SettingsError as error:
         raise BadInputError(str(error)) from error
     for text in notes:
-        click.echo(f"note: {text}", err=True)
+        print_notice(f"note: {text}")
     try:
         note = asyncio.run(_show(settings, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output))
     except (CredentialsError, ApiError) as error:
@@ -126,7 +126,7 @@ async def _show(settings: Settings, kubeconfig: str, every: float | None, each_c
                 if every is not None and sys.stdout.isatty():
                     click.clear()
                 if note:
-                    click.echo(note, err=True)
+                    print_notice(note)
                 print_tables(_fitted(_of_cards(rows) if each_card else _of_nodes(rows), line_width()))
             if every is None:
                 return note

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from allaboard.model.errors import MalformedError
+from allaboard.model.errors import MalformedError, one_line
 from allaboard.model.quantities import parse_quantity
 
 BAD_INPUT = 2
@@ -20,6 +20,10 @@ class BadInputError(click.ClickException):
     """Bad input, printed in one line without the usage. The exit code is 2."""
 
     exit_code = BAD_INPUT
+
+    def format_message(self) -> str:
+        """Return the message. Others may have written parts of it, such as names, so unprintable characters are escaped."""
+        return one_line(self.message)
 
 
 def endings() -> list[signal.Signals]:

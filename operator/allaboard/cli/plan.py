@@ -17,7 +17,7 @@ import yaml
 from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import is_too_wide, print_aligned, print_tables, print_with_details, table_of
+from allaboard.cli.tables import is_too_wide, print_aligned, print_notice, print_tables, print_with_details, table_of
 from allaboard.model.gpus import Cards, is_gpu
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
@@ -69,7 +69,7 @@ def plan(
     except (ManifestError, SettingsError) as error:
         raise BadInputError(str(error)) from error
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        print_notice(f"note: {note}")
     if not gangs:
         click.echo("note: no pods to place", err=True)
     _PRINTERS[output](gangs, time.monotonic() - started)

@@ -12,6 +12,7 @@ import click
 
 from allaboard.cli.boards import Wanted, board_at, open_operator
 from allaboard.cli.inputs import BadInputError
+from allaboard.cli.tables import print_notice
 from allaboard.kube.client import ApiError, ApiServer, CredentialsError
 from allaboard.sight.remote import UnreadableError
 from allaboard.whatif.anonymous import Anonymous
@@ -29,7 +30,7 @@ def snapshot(output: str, is_anonymous: bool, api: str | None, kubeconfig: str |
     except (ApiError, CredentialsError) as error:
         raise BadInputError(str(error)) from error
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        print_notice(f"note: {note}")
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1)
     if output == "-":
         click.echo(text)

@@ -1,5 +1,9 @@
-"""Print tables: wrapped to the width of a terminal, and unwrapped into a pipe or file."""
+"""Print tables and lines: wrapped to the width of a terminal, and unwrapped into a pipe or file.
 
+Others wrote parts of what is printed: names, labels, messages. A terminal obeys control characters, so all of them are escaped here.
+"""
+
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -7,11 +11,19 @@ from collections.abc import Sequence
 import click
 from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
+
+from allaboard.model.errors import one_line
 
 _WIDE_ENOUGH = 10_000
 _GAP = 3  # spaces between columns
 _INDENT = "  "
+# Cells that are never cut: numbers, parts such as 1/2, times, durations, and words for none of them.
+_NUMBER = re.compile(r"[-+]?[0-9][-+0-9.:/ edhms]*|<[a-z]+>")
+_SHORTEST_CUT = 8  # characters that are left of a cell that is cut
+_LONGEST_WORD = 16  # characters; longer words may be broken between lines
 
 
 def line_width() -> int:
@@ -32,11 +44,13 @@ def print_tables(*tables: Table) -> None:
 
     Raises ``OSError`` if the output can't be written; rich would end the process in this case.
     """
-    _echo("\n".join("".join(f"{line}\n" for line in _lines(table)) for table in tables))
+    click.echo("\n".join("".join(f"{line}\n" for line in _lines(table)) for table in tables), nl=False)
 
 
 def print_with_details(table: Table, details: Sequence[Sequence[str]]) -> None:
-    """Print a table with one line for each row, whose cells are cut if the line is too short, and below each row its ``details``, wrapped.
+    """Print a table with one line for each row, and below each row its ``details``, wrapped.
+
+    If a line is too short, long cells are cut and end with an ellipsis. Cells of numbers are never cut: then a line stays too long.
 
     Raises ``OSError`` if the output can't be written.
     """
@@ -46,13 +60,18 @@ def print_with_details(table: Table, details: Sequence[Sequence[str]]) -> None:
     for row, texts in zip(rows, details, strict=True):
         shown.append(row)
         for text in texts:
-            shown += textwrap.wrap(text, line_width(), initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False)
-    _echo("".join(f"{line}\n" for line in shown))
+            shown += _wrapped(text, _INDENT)
+    click.echo("".join(f"{line}\n" for line in shown), nl=False)
 
 
 def print_wrapped(text: str) -> None:
     """Print a text, wrapped to the width of a line. Raises ``OSError`` if the output can't be written."""
-    _echo("".join(f"{line}\n" for line in textwrap.wrap(text, line_width(), break_on_hyphens=False)))
+    click.echo("".join(f"{line}\n" for line in _wrapped(text)), nl=False)
+
+
+def print_notice(text: str) -> None:
+    """Print a text for the user, which is no part of the answer, to stderr in one line."""
+    click.echo(one_line(text), err=True)
 
 
 def print_aligned(table: Table) -> None:
@@ -60,14 +79,9 @@ def print_aligned(table: Table) -> None:
 
     Raises ``OSError`` if the output can't be written.
     """
-    columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
-    if not all(cell.isprintable() for column in columns for cell in column):
-        print_tables(table)
-        return
-    widths = _widths(table)
-    rows = zip(*columns, strict=True)
+    widths, rows = _widths(table), zip(*_texts(table), strict=True)
     lines = ["".join(cell + " " * (width - cell_len(cell) + _GAP) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    _echo("".join(f"{line.rstrip()}\n" for line in lines))
+    click.echo("".join(f"{line.rstrip()}\n" for line in lines), nl=False)
 
 
 def is_too_wide(table: Table) -> bool:
@@ -76,28 +90,56 @@ def is_too_wide(table: Table) -> bool:
     return sum(widths) + _GAP * (len(widths) - 1) > line_width()
 
 
+def _texts(table: Table) -> list[list[str]]:
+    """Return the texts of each column: those of the header and of all cells. Unprintable characters are escaped in ``table`` as well.
+
+    A cell with such characters loses its colours.
+    """
+    for column in table.columns:
+        column.header = _escaped(column.header)
+        column._cells = [_escaped(cell) for cell in column.cells]  # rich has no other way to change a cell
+    return [[str(column.header), *map(str, column.cells)] for column in table.columns]
+
+
+def _escaped(cell: object) -> Text | str:
+    if isinstance(cell, Text) and cell.plain.isprintable():
+        return cell
+    return one_line(str(cell))
+
+
 def _widths(table: Table) -> list[int]:
     """Return how many characters each column needs."""
-    return [max(map(cell_len, (str(column.header), *map(str, column.cells)))) for column in table.columns]
+    return [max(map(cell_len, texts)) for texts in _texts(table)]
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(one_line(text), line_width(), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _fit(table: Table) -> None:
     """Make each row take one line: the widest columns are cut as far as the line is too short. rich would cut all of them."""
     widths = _widths(table)
-    for _ in range(sum(widths) + _GAP * len(widths) - line_width()):
-        widths[widths.index(max(widths))] -= 1
+    cut = [place for place, (_, *cells) in enumerate(_texts(table)) if not all(map(_NUMBER.fullmatch, cells))]
+    for _ in range(sum(widths) + _GAP * (len(widths) - 1) - line_width()):
+        widest = max(cut, key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= _SHORTEST_CUT:
+            break
+        widths[widest] -= 1
     for column, width in zip(table.columns, widths, strict=True):
-        column.width, column.no_wrap, column.overflow = width, True, "ellipsis"
+        column.width, column.no_wrap = width, True
 
 
 def _lines(table: Table) -> list[str]:
+    """Return the lines of ``table``. They are longer than a line may be if the table would lose characters otherwise."""
+    for column, texts in zip(table.columns, _texts(table), strict=True):
+        # rich cuts cells without a word, and leaves out columns, if it may wrap nothing.
+        column.overflow = "ellipsis" if column.no_wrap else "fold"
+        if column.width is None:
+            parts = texts if column.no_wrap else [word[:_LONGEST_WORD] for text in texts for word in text.split()]
+            column.min_width = max(map(cell_len, parts), default=0)
     # Colours are for terminals only, and for none that NO_COLOR is set in.
-    console = Console(width=line_width(), markup=False, highlight=False, emoji=False, force_terminal=sys.stdout.isatty())
+    console = Console(width=_WIDE_ENOUGH, markup=False, highlight=False, emoji=False, force_terminal=sys.stdout.isatty())
+    least = Measurement.get(console, console.options, table).minimum
     with console.capture() as capture:
-        console.print(table)
+        console.print(table, width=max(least, line_width()), crop=False)
     return [line.rstrip() for line in capture.get().split("\n")[:-1]]  # rich pads the last column with spaces
-
-
-def _echo(text: str) -> None:
-    # A name in a JSON manifest may contain half of a surrogate pair, which can't be encoded.
-    click.echo(text.encode(errors="replace").decode(), nl=False)

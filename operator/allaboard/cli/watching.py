@@ -1,6 +1,7 @@
 """The common part of the commands that show a board: read it once or again and again, and print it in the format that was asked for."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -10,6 +11,7 @@ import yaml
 
 from allaboard.cli.boards import Shows, Wanted, open_board
 from allaboard.cli.inputs import BadInputError
+from allaboard.cli.tables import print_notice
 from allaboard.kube.client import ApiError, CredentialsError
 from allaboard.settings.options import SettingsError
 from allaboard.sight.remote import UnreadableError
@@ -47,13 +49,14 @@ async def _show(
     notes: list[str] = []
     async with open_board(wanted, notes) as board:
         for note in notes:
-            click.echo(f"note: {note}", err=True)
+            print_notice(f"note: {note}")
         while True:
             found = await read(board)
             if every is not None and sys.stdout.isatty():
                 click.clear()
             if output == "json":
-                click.echo(found.model_dump_json(by_alias=True, indent=2))
+                # Not by pydantic, which refuses half of a surrogate pair, and escapes no control characters but those of ASCII.
+                click.echo(json.dumps(found.model_dump(by_alias=True, mode="json"), indent=2).replace("\x7f", "\\u007f"))
             elif output == "yaml":
                 click.echo(yaml.safe_dump(found.model_dump(by_alias=True, mode="json"), sort_keys=False), nl=False)
             else:
@@ -71,4 +74,4 @@ def without_title(namespace: str, name: str, message: str) -> str:
 def note_hidden(number: int, what: str) -> None:
     """Say how many gangs, or other things, of namespaces that the user may not read were left out; nothing if none were."""
     if number:
-        click.echo(f"note: {number} {what} of namespaces that you may not read are left out", err=True)
+        print_notice(f"note: {number} {what} of namespaces that you may not read are left out")

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import re2
 
-from allaboard.model.errors import shown
+from allaboard.model.errors import one_line, shown
 
 MOST_CHARACTERS = 128
 """The most characters that an expression may have."""
@@ -68,7 +68,7 @@ def _compiled(pattern: str) -> Expression | str:
         re2.compile(pattern, options)  # for errors that quote the pattern as it is written
         found = re2.compile("".join(_canonical_parts(pattern)), options)
     except (re2.error, UnicodeError) as error:
-        return f"{shown(pattern)} is no regular expression of RE2: {_words(error)}"
+        return f"{shown(pattern)} is no regular expression of RE2: {one_line(_words(error))}"
     if found.programsize > _MOST_INSTRUCTIONS:
         return f"{shown(pattern)} is too large an expression: it takes {found.programsize} steps, {_MOST_INSTRUCTIONS} at most"
     ready: Expression = found

@@ -81,6 +81,18 @@ def test_other_formats_have_the_form_of_the_api(show: Callable[..., Result], out
     assert [row.name for row in found.gangs] == ["big", "small"]
 
 
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_characters_that_a_terminal_would_obey_are_escaped_in_each_format(output: str, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    group = pod_group("big", reason="Insufficient", message="podgroup default/big: \x1b[2J \x9b \x7f \u202e")
+    items = [gpu_node("n"), *(waiting(f"big-{number}", "big", "2026-03-01T10:00:00Z") for number in range(2)), group]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    result = CliRunner().invoke(cli, ["queue", "--cluster", str(file), "-o", output], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert result.stdout.replace("\n", "").isprintable()
+    assert {"table": r"\x1b[2J", "wide": r"\x1b[2J", "json": r"\u001b[2J", "yaml": r"\e[2J"}[output] in result.stdout
+
+
 def test_an_api_is_asked_and_hidden_gangs_are_counted() -> None:
     with an_api({"queue": Queue(at=0.0, gangs=[], hidden=3).model_dump_json(by_alias=True)}) as url:
         result = CliRunner().invoke(cli, ["queue", "--api", url], catch_exceptions=False)

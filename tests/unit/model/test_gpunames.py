@@ -74,6 +74,12 @@ def test_malformed_and_too_large_expressions_are_refused_with_the_reason(pattern
         expression(pattern)
 
 
+def test_a_reason_that_quotes_the_expression_has_no_unprintable_characters() -> None:
+    with pytest.raises(ValueError, match="is no regular expression of RE2") as refused:
+        expression("[\x1b[2J\u202e")
+    assert str(refused.value).isprintable()
+
+
 @pytest.mark.parametrize("pattern", ["T4", "(", "(ab?c){900}b{900}", "x" * 127])
 def test_an_expression_of_many_pods_is_compiled_once_even_if_it_is_refused(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
