@@ -171,8 +171,8 @@ def _squares(node: OutlookNode) -> Text:
     """Return a square for each GPU that the gang would use of a node, else for each core; those that aren't free now come last."""
     resource = "nvidia.com/gpu" if node.requests.get("nvidia.com/gpu") else "cpu"
     asked, lacking = node.requests.get(resource, 0), node.lacks.get(resource, 0)
-    number = min(math.ceil(asked), _MOST_SQUARES)
-    missing = math.ceil(number * lacking / asked) if asked else 0
+    number = math.ceil(max(0.0, min(asked, _MOST_SQUARES)))
+    missing = math.ceil(max(0.0, min(number * lacking / asked, number))) if asked > 0 else 0
     return Text.assemble((_HERE * (number - missing), "green"), (_MISSING * missing, "bold red"))
 
 

@@ -49,11 +49,11 @@ def letters_of(nodes: Sequence[NodeRow]) -> dict[str, str]:
 
 def bar(node: NodeRow, letters: dict[str, str]) -> str:
     """Return a square for each GPU of a node: the letter of the gang that uses the GPU, or a dot. Parts of GPUs are rounded."""
-    squares = min(round(node.gpus), _MOST_SQUARES)
-    if not squares:
+    squares = round(min(node.gpus, _MOST_SQUARES))
+    if squares < 1:
         return ""
     scale = squares / node.gpus
-    used = "".join(letters[share.gang] * round(share.gpus * scale) for share in node.shares if share.gpus)
+    used = "".join(letters[share.gang] * round(max(0.0, min(share.gpus * scale, squares))) for share in node.shares if share.gpus)
     return used[:squares].ljust(squares, _FREE)
 
 

@@ -17,7 +17,9 @@ Amounts = Mapping[str, float]
 class Value(BaseModel):
     """A value that isn't changed. Its fields are camelCase in JSON; their docstrings are the descriptions in the schema."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     @cached_property
     def json_text(self) -> str:

@@ -15,6 +15,11 @@ def test_a_duration_has_its_two_largest_units(seconds: float, expected: str) -> 
     assert duration(seconds) == expected
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 1e300, -1e300, 1e12])
+def test_a_number_that_is_no_time_is_unknown(number: float) -> None:
+    assert (duration(number), moment(number, 0.0), moment(0.0, number)) == ("<unknown>", "<unknown>", "<unknown>")
+
+
 def test_a_moment_of_another_day_has_a_date() -> None:
     now = time.mktime((2026, 3, 5, 13, 7, 0, 0, 0, -1))
     assert moment(now + 60, now) == "13:08"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from allaboard.cli.explain import _squares
 from allaboard.cli.main import cli
 from allaboard.sight.values import (
     AwaitedRow,
@@ -192,6 +193,15 @@ def test_a_gang_without_pods_is_not_said_to_have_ended() -> None:
     assert explain(others).stdout.splitlines()[0] == (
         "Gang default/bert isn't scheduled by Allaboard, since its pods name another scheduler (schedulerName: 2 of its pods say allabord)"
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacking", "squares"),
+    [(2.0, 1e300, "\u2717\u2717"), (1e300, 0.0, "\u25a1" * 16), (-1e300, 1e300, ""), (5e-324, 1.7e308, "\u2717")],
+)
+def test_a_node_has_few_squares_whatever_its_amounts_are(asked: float, lacking: float, squares: str) -> None:
+    node = OutlookNode(node="n", pods=1, gpus=1.0, requests={GPU: asked}, lacks={GPU: lacking})
+    assert _squares(node).plain == squares
 
 
 def test_json_has_the_form_of_the_api() -> None:

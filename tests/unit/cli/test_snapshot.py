@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,27 @@ def test_the_state_of_the_operator_is_shown_from_the_file(tmp_path: Path) -> Non
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n"), board]}))
     result = CliRunner().invoke(cli, ["queue", "--cluster", str(file)], catch_exceptions=False)
     assert "is of another version" in result.stderr
+
+
+def queue_of_a_state(folder: Path, field: str, value: object) -> Result:
+    """Return the queue, as JSON, of a file whose operator's state has ``value`` as a field of its one gang."""
+    status = Status(at=NOW, version="1", leads=True, is_ready=True, cache_age=0.0)
+    state = Snapshot(at=NOW, status=status, gangs=[a_gang()], hidden=2, grouped_by="", nodes=[], decisions=[], samples=[], labels={})
+    board = {"apiVersion": "allaboard.dev/v1", "kind": "Board", **state.model_dump(by_alias=True, mode="json")}
+    board["gangs"][0]["row"][field] = value
+    file = folder / "cluster.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n"), board]}))
+    return CliRunner().invoke(cli, ["queue", "--cluster", str(file), "-o", "json"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_state_with_a_number_that_is_none_is_of_another_version(number: float, tmp_path: Path) -> None:
+    assert "is of another version" in queue_of_a_state(tmp_path, "waitingSince", number).stderr
+
+
+def test_half_of_a_surrogate_pair_is_written_as_json(tmp_path: Path) -> None:
+    (row,) = json.loads(queue_of_a_state(tmp_path, "state", "\ud800").stdout)["gangs"]
+    assert row["state"] == "\ud800"
 
 
 def test_a_file_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,9 @@ def a_node(name: str, gpus: float, free: float, *shares: tuple[str, float], is_c
         (a_node("n", 0, 0), ""),
         (a_node("n", 32, 16, ("x/a", 16)), "aaaaaaaa........"),
         (a_node("n", 2, 1.5, ("x/a", 0.5)), ".."),
+        (a_node("n", 4, 0, ("x/a", 1e300)), "aaaa"),
+        (a_node("n", 1e300, 0, ("x/a", -1e300), ("x/b", 1.7e308)), "b" * 16),
+        (a_node("n", -1e300, 0, ("x/a", 1)), ""),
         (a_node("n", 2, 0, ("x/a", 1), ("x/b", 0), ("x/c", 1)), "ab"),
     ],
 )
