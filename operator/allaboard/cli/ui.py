@@ -21,15 +21,16 @@ from allaboard.kube.client import ApiError, CredentialsError, chosen_context
 from allaboard.settings.options import SettingsError
 from allaboard.sight.access import ByHost, RefusedError
 from allaboard.sight.api import Api, answer_refusals
-from allaboard.sight.pages import add_pages
+from allaboard.sight.pages import HEADERS, add_pages
 from allaboard.sight.recorded import RecordedBoard
-from allaboard.sight.remote import RemoteBoard, UnreadableError
+from allaboard.sight.remote import RemoteBoard, UnreadableError, refuse_redirect
 from allaboard.whatif.board import StoredBoard
 from allaboard.whatif.documents import ManifestError
 
 _ASK_SECONDS = 120.0
 _MANIFESTS = "application/yaml"  # of a request with manifests. No page of another host can send this type without asking first.
-_PASSED_ON = ("Content-Type", "Cache-Control", "X-Content-Type-Options")  # headers of the operator's answers
+_EVENTS = "/api/v1/events"
+_HEADERS = {**HEADERS, "Cache-Control": "no-store"}  # of answers that are passed on
 
 
 def ui(api: str | None, snapshots: tuple[str, ...], kubeconfig: str | None, port: int, is_opened: bool) -> None:
@@ -102,14 +103,17 @@ def _passing_on(board: RemoteBoard) -> web.Application:
             # A stream of events may be silent for a long time.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=15.0, sock_read=60.0)
             url = URL(f"{board.url}{request.rel_url.raw_path_qs}", encoded=True)
-            async with board.session.get(url, timeout=timeout) as found:
-                headers = {name: found.headers[name] for name in _PASSED_ON if name in found.headers}
-                answer = web.StreamResponse(status=found.status, headers=headers)
+            async with board.session.get(url, timeout=timeout, allow_redirects=False) as found:
+                refuse_redirect(board.url, found)
+                # The operator's own headers aren't passed on: whatever is at its address, a browser must not take the answer for a page.
+                answer = web.StreamResponse(status=found.status, headers=_HEADERS)
+                is_stream = request.path == _EVENTS and found.status == 200
+                answer.content_type = "text/event-stream" if is_stream else "application/json"
                 await answer.prepare(request)
                 async for chunk in found.content.iter_any():
                     await answer.write(chunk)
                 return answer
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, UnreadableError) as error:
             raise RefusedError(502, f"the operator can't be asked: {error or type(error).__name__}") from error
 
     app = web.Application(middlewares=[answer_refusals])

@@ -7,7 +7,7 @@ from importlib.resources.abc import Traversable
 from aiohttp import web
 
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_HEADERS = {
+HEADERS = {
     # Scripts, styles and data come from this server only, and no script or style stands in the page itself.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
@@ -17,6 +17,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
+"""Headers of the page and its files."""
 
 
 def add_pages(app: web.Application, *, asks: bool = False) -> None:
@@ -35,7 +36,7 @@ def add_pages(app: web.Application, *, asks: bool = False) -> None:
 
 def _answering(body: bytes, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=body, content_type=kind, charset="utf-8", headers=_HEADERS)
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
 
     return answer
 

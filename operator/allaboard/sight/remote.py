@@ -9,11 +9,14 @@ from urllib.parse import quote
 import aiohttp
 from pydantic import ValidationError
 
+from allaboard.model.errors import shown
 from allaboard.sight.values import Decisions, Domains, Gang, Gangs, Nodes, Problem, Queue, Snapshot, Status, Value
 
 _Value = TypeVar("_Value", bound=Value)
 
 _SECONDS = 15.0
+_MOST_BYTES = 256 << 20  # of an answer; the snapshot of ten thousand gangs has a tenth of it
+_PIECE = 1 << 16
 
 
 class UnreadableError(Exception):
@@ -79,8 +82,10 @@ class RemoteBoard:
     async def _get(self, path: str, model: type[_Value]) -> _Value:
         url = f"{self.url}/api/v1/{path}"
         try:
-            async with self.session.get(url) as response:
-                status, payload = response.status, await response.read()
+            # A redirect isn't followed: it may lead to another host, and no operator redirects.
+            async with self.session.get(url, allow_redirects=False) as response:
+                refuse_redirect(url, response)
+                status, payload = response.status, await _read(url, response)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise UnreadableError(0, f"{url} can't be read: {error or type(error).__name__}") from error
         try:
@@ -89,3 +94,20 @@ class RemoteBoard:
             raise UnreadableError(status, Problem.model_validate_json(payload).message)
         except ValidationError as error:
             raise UnreadableError(status, f"{url}: the answer isn't that of Allaboard's API of this version (status {status})") from error
+
+
+def refuse_redirect(url: str, response: aiohttp.ClientResponse) -> None:
+    """Raise ``UnreadableError`` for an answer that names another address."""
+    if 300 <= response.status < 400:
+        place = shown(response.headers.get("Location", ""))
+        raise UnreadableError(response.status, f"{url} redirects to {place}, which isn't followed; name the address that answers by --api")
+
+
+async def _read(url: str, response: aiohttp.ClientResponse) -> bytes:
+    """Return the whole answer. Raises ``UnreadableError`` if it is too large."""
+    payload = bytearray()
+    async for piece in response.content.iter_chunked(_PIECE):
+        payload += piece
+        if len(payload) > _MOST_BYTES:
+            raise UnreadableError(response.status, f"{url}: the answer is larger than {_MOST_BYTES >> 20} MiB")
+    return bytes(payload)

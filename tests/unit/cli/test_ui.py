@@ -5,11 +5,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
 from allaboard.cli.boards import Wanted, open_board
 from allaboard.cli.main import cli
 from allaboard.cli.ui import _plan_words, served
+from allaboard.sight.remote import RemoteBoard
 from allaboard.sight.values import Gang, Queue
 from tests.unit.cli.apis import an_api
 from tests.unit.cli.plan_command import gpu_node, member
@@ -78,6 +81,33 @@ async def test_requests_are_passed_on_to_the_operator() -> None:
             assert (await answer(url, "api/v1/gangs/a/b%20c"))[1].startswith('{"status": 404')
             assert (await answer(url, "api/v1/queue", Host="example.com"))[0] == 403
             assert (await answer(url, ""))[0] == 200
+
+
+@pytest.mark.parametrize(("path", "kind"), [("queue", "application/json"), ("events", "text/event-stream")])
+async def test_an_answer_that_is_passed_on_is_no_page(path: str, kind: str) -> None:
+    async def script(request: web.Request) -> web.Response:
+        return web.Response(text="<script>", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/api/v1/{path}", script)
+    async with TestServer(app) as operator, RemoteBoard.open(str(operator.make_url(""))) as board, served(board) as url:
+        session = board.session
+        async with session.get(f"{url}api/v1/{path}") as found, session.get(url) as page:
+            assert found.content_type == kind
+            assert found.headers["X-Content-Type-Options"] == "nosniff"
+            assert found.headers["Content-Security-Policy"] == page.headers["Content-Security-Policy"]
+            assert found.headers["Cache-Control"] == "no-store"
+
+
+async def test_a_redirect_of_the_operator_is_not_followed() -> None:
+    async def redirect(request: web.Request) -> web.Response:
+        return web.Response(text="another", status=302 if request.path == "/api/v1/queue" else 200, headers={"Location": "/another"})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", redirect)
+    async with TestServer(app) as operator, RemoteBoard.open(str(operator.make_url(""))) as board, served(board) as url:
+        status, text = await answer(url, "api/v1/queue")
+    assert (status, "redirects to '/another'" in text) == (502, True)
 
 
 async def test_an_operator_that_is_gone_is_reported_to_the_page() -> None:

@@ -53,6 +53,39 @@ async def test_another_servers_answer_is_an_error() -> None:
             await (await opened(stack, app)).queue()
 
 
+def answering(answer: web.StreamResponse) -> web.Application:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return answer
+
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", handle)
+    return app
+
+
+async def test_a_redirect_is_an_error_and_the_other_address_is_not_asked() -> None:
+    asked: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(text="{}")
+
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", handle)
+    async with AsyncExitStack() as stack:
+        other = str((await stack.enter_async_context(TestServer(app))).make_url("/x"))
+        remote = await opened(stack, answering(web.Response(status=302, headers={"Location": other})))
+        with pytest.raises(UnreadableError, match=f"redirects to '{other}', which isn't followed"):
+            await remote.queue()
+    assert not asked
+
+
+async def test_an_answer_that_is_too_large_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.sight.remote._MOST_BYTES", 1 << 20)
+    async with AsyncExitStack() as stack:
+        with pytest.raises(UnreadableError, match="the answer is larger than 1 MiB"):
+            await (await opened(stack, answering(web.Response(body=b" " * ((1 << 20) + 1))))).queue()
+
+
 async def test_an_api_that_is_not_there_is_an_error() -> None:
     async with RemoteBoard.open("http://127.0.0.1:9") as remote:
         with pytest.raises(UnreadableError, match=r"http://127\.0\.0\.1:9/api/v1/queue can't be read"):
