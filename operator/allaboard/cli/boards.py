@@ -8,7 +8,8 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from allaboard.cli.installed import OF_OPERATORS, find_settings
+from allaboard.cli.inputs import API_VARIABLE, TOKEN_VARIABLE, VARIABLES
+from allaboard.cli.installed import OF_OPERATORS, find_settings, no_operator, operator_namespaces
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.lists import listed
 from allaboard.kube.paths import PODS
@@ -61,12 +62,12 @@ class Wanted:
     @property
     def url(self) -> str:
         """The address of the API that is stated, by the option or by the environment; empty if none is."""
-        return self.api or os.environ.get("ALLABOARD_API", "")
+        return self.api or os.environ.get(API_VARIABLE, "")
 
 
 def board_at(url: str) -> AbstractAsyncContextManager[RemoteBoard]:
     """Open the board of the API at ``url``, with the token of the environment."""
-    return RemoteBoard.open(url, os.environ.get("ALLABOARD_TOKEN", ""))
+    return RemoteBoard.open(url, os.environ.get(TOKEN_VARIABLE, ""))
 
 
 @asynccontextmanager
@@ -78,7 +79,7 @@ async def open_board(wanted: Wanted, notes: list[str]) -> AsyncIterator[Shows]:
     if wanted.kubeconfig:
         os.environ["KUBECONFIG"] = wanted.kubeconfig
     if wanted.snapshots:
-        settings = load_settings({})
+        settings = load_settings({}, VARIABLES)
         cluster = read_cluster(wanted.snapshots, settings.reading)
         yield _recorded(cluster, notes) or StoredBoard.of(cluster, settings)
     elif wanted.url:
@@ -119,8 +120,8 @@ async def open_operator(stack: AsyncExitStack, server: ApiServer) -> tuple[Remot
 
     Raises ``ApiError`` and ``UnreadableError``.
     """
-    why = "no running operator of Allaboard was found in the cluster"
-    for namespace, pod in await _operators(server):
+    pods, why = await _operators(server)
+    for namespace, pod in pods:
         port = await stack.enter_async_context(forwarded(server, namespace, pod, _PORT))
         remote = await stack.enter_async_context(RemoteBoard.open(f"http://127.0.0.1:{port}"))
         if (await remote.status()).leads:
@@ -129,12 +130,13 @@ async def open_operator(stack: AsyncExitStack, server: ApiServer) -> tuple[Remot
     return None, why
 
 
-async def _operators(server: ApiServer) -> Sequence[tuple[str, str]]:
-    """Return namespace and name of the running pods of operators. Raises ``ApiError``."""
+async def _operators(server: ApiServer) -> tuple[Sequence[tuple[str, str]], str]:
+    """Return namespace and name of the running pods of operators, and why there are none otherwise. Raises ``ApiError``."""
     selection = {"labelSelector": OF_OPERATORS, "fieldSelector": "status.phase=Running"}
     named: list[tuple[str, str]] = []
     for raw in await listed(server, PODS.everywhere, selection):
         with suppress(MalformedError):
             metadata = mapping(raw, "metadata")
             named.append((text(metadata, "namespace", path="metadata."), text(metadata, "name", path="metadata.")))
-    return named
+    trusted = [each for each in named if each[0] in operator_namespaces()]
+    return trusted, no_operator({namespace for namespace, _ in named}, "running ") if not trusted else ""

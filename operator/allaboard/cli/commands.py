@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import get_completion_class
 
-from allaboard.cli.inputs import BadInputError, FiniteRange, ManyValues, Quantity, Seeds, uninterrupted
+from allaboard.cli.inputs import OPERATOR, BadInputError, FiniteRange, ManyValues, Quantity, Seeds, uninterrupted
 
 _SANDBOX_PACKAGES = ("allaboard_sandbox", "jsonpatch", "jsonschema")
 """Packages that the extra ``sandbox`` installs. The operator doesn't need them."""
@@ -47,7 +47,7 @@ STORIES = (
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _FILE = click.Path(exists=True, dir_okay=False)
-_API = click.option("--api", metavar="URL", help="Address of the operator's API, as http://127.0.0.1:8082 [found in the cluster].")
+_API = click.option("--api", metavar="URL", help="Address of the operator's API [ALLABOARD_API, else found in the cluster].")
 _SNAPSHOTS = click.option(
     "--cluster", "snapshots", multiple=True, type=_FILE, metavar="FILE", help="Read a snapshot of a cluster instead (repeatable)."
 )
@@ -258,7 +258,7 @@ def ui(**stated: Any) -> None:
     """Show the departure board in a browser: the nodes and who uses them, the gangs that wait, and why.
 
     The page is served on 127.0.0.1 until interrupted, and its address is printed. The running operator is asked through a port-forward;
-    without one, the objects of the cluster are read once.
+    without one, the objects of the cluster are read once. The page can ask `allaboard plan` about manifests, except with --api.
     """
     _call("ui", **stated)
 
@@ -490,3 +490,7 @@ def completion(shell: str) -> None:
         raise click.UsageError(f"no completion is known for {shell}")
     root = click.get_current_context().find_root()
     click.echo(kind(root.command, {}, "allaboard", "_ALLABOARD_COMPLETE").source())
+
+
+for _reader in (plan, queue, top, explain, ui, snapshot, history, gpus):
+    _reader.epilog = f"{_reader.epilog or ''}\n\n{OPERATOR}"

@@ -13,6 +13,16 @@ from allaboard.model.errors import MalformedError, one_line
 from allaboard.model.quantities import parse_quantity
 
 BAD_INPUT = 2
+API_VARIABLE, TOKEN_VARIABLE, NAMESPACE_VARIABLE = "ALLABOARD_API", "ALLABOARD_TOKEN", "ALLABOARD_NAMESPACE"
+VARIABLES = (API_VARIABLE, TOKEN_VARIABLE, NAMESPACE_VARIABLE)
+"""Variables of the commands that read an operator. They are no settings of the operator, although their names begin as those do."""
+
+OPERATOR = (
+    f"The operator is looked for in the namespaces allaboard-system and kube-system, or in the one that {NAMESPACE_VARIABLE} names. Pods of"
+    f" other namespaces are not trusted, since users could have created them. {TOKEN_VARIABLE} is the token for an address of an API."
+)
+"""The part of the help that says which operator a command asks."""
+
 _MOST_SEEDS = 10_000
 
 

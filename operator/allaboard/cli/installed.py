@@ -6,7 +6,7 @@ configuration file. If the command itself states settings (``--config``, ``ALLAB
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 import click
 
 from allaboard.cli.commands import run
+from allaboard.cli.inputs import NAMESPACE_VARIABLE, VARIABLES
 from allaboard.kube.client import ApiError, ApiServer, CredentialsError
 from allaboard.kube.lists import listed
 from allaboard.kube.paths import PODS, Resource
@@ -30,6 +31,10 @@ OF_OPERATORS = "app.kubernetes.io/name=allaboard"
 """The label selector of the objects that run an operator."""
 
 _PREFIX = "ALLABOARD_"
+# All users who may create pods can give them the operator's label. In these namespaces only administrators create pods; the second one is
+# that of static pods.
+_NAMESPACES = ("allaboard-system", "kube-system")
+_FEW = 3  # namespaces that a note names
 _KUBECONFIG = f"{_PREFIX}KUBECONFIG"
 _CONTAINER = "operator"
 _OTHER_FLAGS = ("config", "kubeconfig", "verbose")  # flags that are no settings, or are valid only where the operator runs
@@ -49,6 +54,27 @@ class Installed:
     """Key and ConfigMap of the file, for messages; empty without a file."""
 
 
+def operator_namespaces() -> Sequence[str]:
+    """Return the namespaces whose objects may be the operator's: the one that ``ALLABOARD_NAMESPACE`` names, else the usual ones."""
+    stated = os.environ.get(NAMESPACE_VARIABLE)
+    return (stated,) if stated else _NAMESPACES
+
+
+def no_operator(claiming: Collection[str], adjective: str = "") -> str:
+    """Return the note that there is no operator, with the namespaces that have objects ``claiming`` to be one."""
+    if not claiming and NAMESPACE_VARIABLE not in os.environ:
+        return f"no {adjective}operator of Allaboard was found in the cluster"
+    why = f"no {adjective}operator of Allaboard was found in namespace {' or '.join(operator_namespaces())}"
+    if not claiming:
+        return why
+    few = sorted(claiming)[:_FEW]
+    more = f" and {len(claiming) - _FEW} more" if len(claiming) > _FEW else ""
+    return (
+        f"{why}, and what claims to be one in namespace {', '.join(few)}{more} is not trusted; "
+        f"if you installed it there, set {NAMESPACE_VARIABLE}={few[0]}"
+    )
+
+
 def settings_in_force(kubeconfig: str, flags: Mapping[str, object], notes: list[str]) -> Settings:
     """Return what ``find_settings`` finds, where no event loop runs. Raises ``SettingsError``."""
     return asyncio.run(find_settings(kubeconfig, flags, notes))
@@ -59,41 +85,43 @@ async def find_settings(kubeconfig: str, flags: Mapping[str, object], notes: lis
 
     ``flags`` win over all of them. A note is added to ``notes`` if the defaults are assumed. Raises ``SettingsError``.
     """
-    if any(name.startswith(_PREFIX) and name != _KUBECONFIG for name in os.environ):
-        return load_settings(flags)
-    why = "no operator of Allaboard was found in the cluster"
+    if any(name.startswith(_PREFIX) and name not in (_KUBECONFIG, *VARIABLES) for name in os.environ):
+        return load_settings(flags, VARIABLES)
     try:
         async with ApiServer.connect(kubeconfig=kubeconfig) as server:
-            installed = await read_installed(server)
+            installed, why = await read_installed(server)
         if installed is not None:
             return _loaded(installed, flags)
     except CredentialsError:
-        return load_settings(flags)  # reading the cluster will raise this error again
+        return load_settings(flags, VARIABLES)  # reading the cluster will raise this error again
     except (ApiError, MalformedError, SettingsError) as error:
         why = f"the settings of the running operator can't be read: {error}"
-    settings = load_settings(flags)
+    settings = load_settings(flags, VARIABLES)
     notes.append(f"{why}; default settings are assumed (schedulerName {', '.join(settings.scheduler_names)}); --config states others")
     return settings
 
 
-async def read_installed(server: ApiServer) -> Installed | None:
-    """Return the settings of the cluster's operator, from its first Deployment, else from its first pod that hasn't ended.
-
-    None if there is no operator.
+async def read_installed(server: ApiServer) -> tuple[Installed | None, str]:
+    """Return the settings of the cluster's operator: of its first Deployment, else of its first pod that hasn't ended. Or None, and why.
 
     Raises ``ApiError``, and ``MalformedError`` for flags that no operator of this version has.
     """
+    claiming: set[str] = set()
     for resource in (_DEPLOYMENTS, PODS):
         for raw in await listed(server, resource.everywhere, {"labelSelector": OF_OPERATORS}):
             if resource is PODS and mapping(raw, "status").get("phase") in ("Succeeded", "Failed"):
                 continue
+            metadata = mapping(raw, "metadata")
+            namespace, name = text(metadata, "namespace", path="metadata."), text(metadata, "name", path="metadata.")
+            if namespace not in operator_namespaces():
+                claiming.add(namespace)
+                continue
             pod = raw if resource is PODS else mapping(mapping(raw, "spec"), "template", "spec.")
             for _, container in items(mapping(pod, "spec"), "containers", "spec."):
                 if container.get("name") == _CONTAINER:
-                    metadata = mapping(raw, "metadata")
-                    namespace, name = text(metadata, "namespace", path="metadata."), text(metadata, "name", path="metadata.")
-                    return await _started_with(server, f"{resource.kind} {namespace}/{name}", namespace, mapping(pod, "spec"), container)
-    return None
+                    title = f"{resource.kind} {namespace}/{name}"
+                    return await _started_with(server, title, namespace, mapping(pod, "spec"), container), ""
+    return None, no_operator(claiming)
 
 
 async def _started_with(server: ApiServer, title: str, namespace: str, spec: RawObject, container: RawObject) -> Installed:
@@ -178,7 +206,7 @@ def _loaded(installed: Installed, flags: Mapping[str, object]) -> Settings:
         file.write_text(installed.file, encoding="utf-8")
         with _environment({**installed.variables, **({CONFIG_VARIABLE: str(file)} if installed.place else {})}):
             try:
-                return load_settings(flags)
+                return load_settings(flags, VARIABLES)
             except SettingsError as error:
                 raise SettingsError(f"{installed.title}: {str(error).replace(str(file), installed.place)}") from error
 

@@ -6,7 +6,7 @@ none.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -406,10 +406,10 @@ class _FileSource(PydanticBaseSettingsSource):
         return dict(_options_of_file())
 
 
-def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
+def load_settings(flags: Mapping[str, object] | None = None, others: Container[str] = ()) -> Settings:
     """Return the settings in force: from ``flags``, else the environment, else the file that ``ALLABOARD_CONFIG`` names.
 
-    Raises ``SettingsError``, which names each wrong option.
+    Variables with names in ``others`` are no settings. Raises ``SettingsError``, which names each wrong option.
     """
     # Kubernetes sets variables for each Service. Those of a Service named "allaboard" are no mistake.
     unknown = sorted(
@@ -417,6 +417,7 @@ def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
         for name in os.environ
         if name.startswith(_PREFIX)
         and name != CONFIG_VARIABLE
+        and name not in others
         and not _SERVICE_LINK.fullmatch(name)
         and name.removeprefix(_PREFIX).split("__")[0].lower() not in Settings.model_fields
     )

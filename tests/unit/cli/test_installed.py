@@ -24,7 +24,7 @@ def operator(*args: str, kind: str = "Deployment", **spec: Any) -> Object:
     container: Object = {"name": "operator", "image": "allaboard:dev", "args": ["--log-format=json", "--leader-elect", *args]}
     container["volumeMounts"] = [{"name": "settings", "mountPath": "/etc/allaboard"}]
     container |= spec.pop("container", {})
-    metadata = {"name": "allaboard", "namespace": "allaboard-system", "labels": labels}
+    metadata = {"name": "allaboard", "namespace": spec.pop("namespace", "allaboard-system"), "labels": labels}
     pod = {"containers": [container], **MOUNT, **spec}
     if kind == "Pod":
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
@@ -90,6 +90,30 @@ def test_variables_may_come_from_config_maps(ask: Ask) -> None:
 def test_flags_of_the_command_win_over_those_of_the_operator(ask: Ask) -> None:
     settings, _ = ask(operator("--strategy=exact", "--objective=spread"), strategy="bestfit")
     assert (settings.strategy, settings.objective) == ("bestfit", "spread")
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Pod"])
+def test_an_operator_of_another_namespace_is_not_trusted_unless_its_namespace_is_named(
+    ask: Ask, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = operator("--scheduler-name=theirs", kind=kind, namespace="default")
+    settings, [note] = ask(theirs)
+    assert settings.scheduler_names == ("allaboard",)
+    assert "what claims to be one in namespace default is not trusted" in note
+    assert "set ALLABOARD_NAMESPACE=default" in note
+    settings, notes = ask(theirs, operator("--scheduler-name=ours", kind=kind))
+    assert (settings.scheduler_names, notes) == (("ours",), [])
+    monkeypatch.setenv("ALLABOARD_NAMESPACE", "default")
+    settings, notes = ask(theirs, operator("--scheduler-name=ours", kind=kind))
+    assert (settings.scheduler_names, notes) == (("theirs",), [])
+
+
+def test_variables_of_the_commands_are_no_settings(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("API", "TOKEN", "NAMESPACE"):
+        monkeypatch.setenv(f"ALLABOARD_{name}", "x")
+    settings, [note] = ask()
+    assert settings.model_dump() == Settings().model_dump()
+    assert "no operator of Allaboard was found in namespace x;" in note
 
 
 def test_settings_of_the_environment_are_used_instead_of_the_operators_settings(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,12 @@
 import sys
 
 import pytest
+from click.testing import CliRunner
 from rich.text import Text
 
 from allaboard.cli import tables
 from allaboard.cli.inputs import BadInputError
+from allaboard.cli.main import cli
 from allaboard.cli.tables import is_too_wide, print_aligned, print_notice, print_tables, print_with_details, print_wrapped, table_of
 
 HOSTILE = "a\x1b[2J\x07\x9b5m\x7f\u202e\u2066\r\nb\ud800"
@@ -92,3 +94,8 @@ def test_a_cut_cell_ends_with_an_ellipsis_and_numbers_are_never_cut(
     header, row = lines_of(capsys)
     assert header.split() == ["#", "GANG", "PRIO", "MEMBERS", "GPUS", "WAITED", "START"]
     assert row.split() == ["1", "namespa\u2026", "1000000000", "0/2", "0.25", "20d23h", "2026-03-06", "13:07"]
+
+
+@pytest.mark.parametrize("command", ["plan", "queue", "top", "explain", "history", "ui", "snapshot", "gpus"])
+def test_help_says_in_which_namespace_the_operator_is_trusted(command: str) -> None:
+    assert "ALLABOARD_NAMESPACE" in CliRunner().invoke(cli, [command, "--help"]).stdout
