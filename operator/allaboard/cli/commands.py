@@ -278,8 +278,8 @@ Look at a cluster later, or elsewhere:
 def snapshot(**stated: Any) -> None:
     """Write the cluster and the operator's state into FILE, or to stdout, as JSON.
 
-    FILE can be given as --cluster to `plan`, `queue`, `explain`, `top` and `ui`. It has nodes, pods, PodGroups and other objects that a
-    plan reads, without what containers run: no commands, no environment. Secrets and ConfigMaps are never read.
+    FILE can be given as --cluster to `plan`, `queue`, `explain`, `top`, `history` and `ui`. It has nodes, pods, PodGroups and other objects
+    that a plan reads, without what containers run: no commands, no environment. Secrets and ConfigMaps are never read.
     """
     _call("snapshot", **stated)
 
@@ -288,8 +288,7 @@ def snapshot(**stated: Any) -> None:
 @click.argument("gang", required=False)
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the gangs.")
 @click.option("-A", "--all-namespaces", "every_namespace", is_flag=True, help="Show gangs of all namespaces.")
-@_API
-@_cluster
+@_board
 @_output("table", "json", "yaml")
 def history(**stated: Any) -> None:
     """Show the last decisions about gangs, the oldest first: placed, refused, evicted, and for which gang.

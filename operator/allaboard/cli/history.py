@@ -9,7 +9,15 @@ from allaboard.cli.watching import note_hidden, show, without_title
 from allaboard.sight.values import Decisions
 
 
-def history(gang: str | None, namespace: str, every_namespace: bool, api: str | None, kubeconfig: str | None, output: str) -> None:
+def history(
+    gang: str | None,
+    namespace: str,
+    every_namespace: bool,
+    api: str | None,
+    snapshots: tuple[str, ...],
+    kubeconfig: str | None,
+    output: str,
+) -> None:
     """Print the last decisions, the oldest first. Raises ``BadInputError`` if they can't be read."""
 
     async def read(board: Shows) -> Decisions:
@@ -24,7 +32,7 @@ def history(gang: str | None, namespace: str, every_namespace: bool, api: str | 
             click.echo("no decisions are known; only the operator that leads remembers them, since its start", err=True)
         note_hidden(found.hidden, "decisions")
 
-    show(Wanted(api or "", (), kubeconfig or ""), read, print_table, output=output)
+    show(Wanted(api or "", snapshots, kubeconfig or ""), read, print_table, output=output)
 
 
 def _print(found: Decisions) -> None:

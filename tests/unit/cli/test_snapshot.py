@@ -119,6 +119,7 @@ def test_the_state_of_the_operator_is_shown_from_the_file(tmp_path: Path) -> Non
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n"), board]}))
     assert "needs 8 nvidia.com/gpu where 4 are free" in answer("explain", "bert", "--cluster", str(file))
     assert json.loads(answer("queue", "--cluster", str(file), "-o", "json"))["hidden"] == 2
+    assert answer("history", "--cluster", str(file)).splitlines()[1].split()[-5:] == ["default", "bert", "Bind", "<none>", "1"]
     board["gangs"][0]["row"] = {}
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node("n"), board]}))
     result = CliRunner().invoke(cli, ["queue", "--cluster", str(file)], catch_exceptions=False)
