@@ -1,5 +1,6 @@
 """Amounts of resources as numbers in base units, for readers who don't know the units of the scheduler's arrays."""
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -23,7 +24,8 @@ def amounts_of(requests: Iterable[tuple[str, int]]) -> Amounts:
 
 def scheduler_amount(resource: str, amount: float) -> int:
     """Return an amount of ``amounts_of`` as the scheduler counts it."""
-    return round(amount * _CORE) if resource == "cpu" else round(amount)
+    cores = math.floor(amount)  # multiplied as an integer, since a float of a file could overflow
+    return cores * _CORE + round((amount - cores) * _CORE) if resource == "cpu" else round(amount)
 
 
 def gpus_of(spec: SchedulingSpec) -> float:

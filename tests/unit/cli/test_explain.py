@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from allaboard.cli.explain import _squares
 from allaboard.cli.main import cli
+from allaboard.sight.amounts import scheduler_amount
 from allaboard.sight.values import (
     AwaitedRow,
     Decision,
@@ -202,6 +203,11 @@ def test_a_gang_without_pods_is_not_said_to_have_ended() -> None:
 def test_a_node_has_few_squares_whatever_its_amounts_are(asked: float, lacking: float, squares: str) -> None:
     node = OutlookNode(node="n", pods=1, gpus=1.0, requests={GPU: asked}, lacks={GPU: lacking})
     assert _squares(node).plain == squares
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(0.5, 500), (4.001, 4001), (-0.5, -500), (1.79e308, int(1.79e308) * 1000)])
+def test_cores_are_counted_in_thousandths_however_many_they_are(cores: float, expected: int) -> None:
+    assert scheduler_amount("cpu", cores) == expected
 
 
 def test_json_has_the_form_of_the_api() -> None:
