@@ -15,7 +15,7 @@ from allaboard.cli.inputs import BadInputError
 from allaboard.cli.tables import print_notice
 from allaboard.kube.client import ApiError, ApiServer, CredentialsError
 from allaboard.sight.remote import UnreadableError
-from allaboard.whatif.anonymous import Anonymous
+from allaboard.whatif.anonymous import anonymized
 from allaboard.whatif.collected import collected
 from allaboard.whatif.snapshots import BOARD
 
@@ -50,7 +50,7 @@ async def _items(wanted: Wanted, notes: list[str], *, is_anonymous: bool) -> lis
             if len(objects) % 1000 == 0 and sys.stderr.isatty():
                 click.echo(f"\r{len(objects)} objects ...", nl=False, err=True)
         if is_anonymous:
-            return Anonymous().of_all(objects)
+            return anonymized(objects)
         async with AsyncExitStack() as stack:
             try:
                 remote, why = await open_operator(stack, server) if not wanted.url else (None, "")

@@ -12,11 +12,12 @@ from allaboard.kube.client import ApiError, ApiServer, RawObject
 from allaboard.kube.lists import listed
 from allaboard.kube.paths import JOBS, LIMIT_RANGES, NAMESPACES, NODES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS, RUNTIME_CLASSES
 
-_KINDS = (
+KINDS = (
     *(NODES, PODS, POD_GROUPS, PRIORITY_CLASSES, RUNTIME_CLASSES, LIMIT_RANGES, QUOTAS, JOBS, NAMESPACES),
     *(kind.resource for kind in STORED_KINDS.values()),
     *(resource for owner in OWNER_KINDS for resource in owner.resources),
 )
+"""The kinds of objects that a plan reads."""
 _NEEDED = (NODES, PODS)
 _UNREAD = frozenset(
     (
@@ -33,7 +34,7 @@ async def collected(server: ApiServer, notes: list[str]) -> AsyncIterator[RawObj
 
     Raises ``ApiError`` if nodes or pods can't be listed.
     """
-    for resource in _KINDS:
+    for resource in KINDS:
         try:
             found = await listed(server, resource.everywhere)
         except ApiError as error:

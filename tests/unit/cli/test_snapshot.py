@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from allaboard.cli import snapshot as command
 from allaboard.cli.main import cli
 from allaboard.sight.values import Decision, Snapshot, Status
-from allaboard.whatif.anonymous import Anonymous
 from allaboard.whatif.collected import without_unread
 from allaboard_sandbox import Sandbox
 from tests.unit.cli.plan_command import gpu_node, member
@@ -91,16 +90,6 @@ def test_an_anonymous_snapshot_has_no_names_and_the_same_answers(tmp_path: Path,
     ]
     assert explained[0] == "It fits now: 2 of 2 pods placed."
     assert explained[1].startswith("NeverFits")
-
-
-def test_names_keep_their_order_and_public_labels_their_keys() -> None:
-    labels = {"topology.kubernetes.io/zone": "z", "mine.io/x": "y"}
-    nodes = [{"kind": "Node", "metadata": {"name": name, "labels": labels, "annotations": {"mine.io/a": "b"}}} for name in ("n9", "n10")]
-    found = Anonymous().of_all([*nodes, {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n9"}}])
-    assert [each["metadata"]["name"] for each in found] == ["node-2", "node-1", "pod-1"]
-    assert found[2]["spec"]["nodeName"] == "node-2"
-    assert set(found[0]["metadata"]["labels"]) == {"topology.kubernetes.io/zone", "key-1"}
-    assert found[0]["metadata"]["annotations"] == {}
 
 
 def test_a_label_may_have_the_name_of_a_field_that_is_left_out() -> None:
