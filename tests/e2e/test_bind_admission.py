@@ -1,4 +1,4 @@
-"""What is said about binds that admission may refuse, beside what a real API server does: each refused bind must be foreseen."""
+"""Tests that each bind that admission refuses on a real API server is foreseen, and no other bind is."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -128,7 +128,7 @@ def _until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
-        time.sleep(0.05)  # no event tells when an API server begins to obey a configuration
+        time.sleep(0.05)  # no event says when an API server begins to obey a configuration
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Choose a pattern for each node by dynamic programming, so that the patterns hold exactly the pods of a gang at the least cost.
 
-The program decides about one node after another. Its table has the least cost for each combination of numbers of pods, by role, that the
-nodes so far hold (Kellerer, Pferschy and Pisinger, Knapsack Problems, 2004, chapters 9 and 11). Among equal costs a node takes the first of
+The program decides about one node after another. A cell of its table stands for the numbers of pods, by role, that the nodes so far hold,
+and has the least cost of these pods (Kellerer, Pferschy and Pisinger, Knapsack Problems, 2004, chapters 9 and 11). Among equal costs a node takes the first of
 its patterns, so that pods go to the nodes that come first.
 """
 
@@ -41,8 +41,8 @@ class Chosen(NamedTuple):
 class PatternProgram:
     """A dynamic program for the ``domains`` of a gang. ``count``: int64[roles], the pods that the patterns must hold.
 
-    What is the same in all choices is counted beforehand, so that the table and the number of decisions stay small: the fixed patterns, the
-    pods that a node takes by each of its patterns, and the nodes that no choice needs.
+    Some things are the same in all choices, and are counted beforehand: the fixed patterns, and the pods that a node takes by each of its
+    patterns. Nodes that no choice needs are left out. So the table and the number of decisions stay small.
     """
 
     def __init__(self, kinds: Kinds, patterns: Patterns, count: Integers, domains: Sequence[Domain]) -> None:
