@@ -5,7 +5,7 @@ Times are seconds since the epoch. Amounts are numbers in base units: cores of c
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -25,6 +25,12 @@ class Value(BaseModel):
     def json_text(self) -> str:
         """The value as JSON. It is made once, since rows of nodes stay the same for many requests."""
         return self.model_dump_json(by_alias=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with the fields ``update``. The copy doesn't keep the JSON, which may have what the copy leaves out."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("json_text", None)
+        return copied
 
 
 class Members(Value):
@@ -190,11 +196,11 @@ class NodeGroup(Value):
     nodes: int
     """The number of nodes."""
     names: Sequence[str]
-    """Names of the first nodes; empty if they aren't known."""
+    """Names of the first nodes; empty if they aren't known, or the caller may not list nodes."""
     takes: int
     """Members of this role that each of the nodes can take now, if it takes no others."""
     lacks: Amounts
-    """The amounts that each of the nodes has too little free for one more member."""
+    """The amounts that each of the nodes has too little free for one more member; empty if the caller may not list nodes."""
     reasons: Sequence[str]
     """Why the nodes take no more member, in kube-scheduler's words if it has such a reason; empty if they do."""
 
