@@ -18,8 +18,8 @@ from allaboard.sight.api import Api
 from allaboard.sight.board import Board
 from allaboard.sight.pages import add_pages
 
-_REVIEWS_PER_SECOND = 20.0
-_REVIEWS_AT_ONCE = 60  # every client of the port can send tokens, and each unknown one costs the API server a request
+_UNKNOWN_PER_SECOND, _UNKNOWN_BURST = 20.0, 60  # every client of the port can send tokens, and each unknown one costs a review
+_KNOWN_PER_SECOND, _KNOWN_BURST = 100.0, 200  # a caller with rights in some namespaces costs a review for each namespace with gangs
 
 
 @asynccontextmanager
@@ -34,9 +34,12 @@ async def open_api(settings: Settings, board: Board) -> AsyncIterator[None]:
                 settings.request_timeout_seconds,
                 kubeconfig=settings.kubeconfig,
                 place=settings.in_force.kubeconfig_place,
-                rate_limit=RateLimit(_REVIEWS_PER_SECOND, _REVIEWS_AT_ONCE),
             )
-            access = ByToken(await stack.enter_async_context(connection))
+            access = ByToken(
+                await stack.enter_async_context(connection),
+                of_unknown=RateLimit(_UNKNOWN_PER_SECOND, _UNKNOWN_BURST),
+                of_known=RateLimit(_KNOWN_PER_SECOND, _KNOWN_BURST),
+            )
             address = settings.api_service_address or None
             await _serve(stack, settings, board, access, address, settings.api_service_port, "ALLABOARD_API_SERVICE_PORT")
         yield
