@@ -1,16 +1,22 @@
 """Tests of the metrics of the whole cluster, beside a scheduler that takes single steps."""
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from allaboard.gangs.podgroup import PodGroup
+from allaboard.kube.reflector import Reflector
 from allaboard.model.gang import GangKey
+from allaboard.report.metrics import Metrics
 from allaboard.sight.collector import ClusterCollector
+from allaboard.sight.gauges import add_gauges
 from allaboard.sight.stranded import Stranded
 from tests.unit.placement.clusters import GPU, node, pods
 from tests.unit.scheduling.schedulers import World
+
+_OF_A_WATCH = ("cache_age", "watch_silence", "watch_lag")
 
 
 def collected(world: World) -> dict[str, dict[tuple[str, ...], float]]:
@@ -34,6 +40,17 @@ async def test_a_cluster_without_gpus_has_none() -> None:
         assert collected(world)["allaboard_reserved_gpus"] == {(): 0.0}
 
 
+async def test_reserved_gpus_are_whole_gpus() -> None:
+    async with World() as world:
+        world.view.upsert_node(node("gpus", {"cpu": 8000, GPU: 4}))
+        (old,) = pods("old", 1, {"cpu": 1000, GPU: 3})
+        world.view.upsert_pod(replace(old, node_name="gpus", phase="Running"))
+        for pod in pods("wide", 2, {"cpu": 1000, GPU: 2}):
+            world.view.upsert_pod(pod)
+        await world.run_cycle()
+        assert collected(world)["allaboard_reserved_gpus"] == {(): 4.0}
+
+
 async def test_the_longest_wait_is_shown_for_each_priority() -> None:
     async with World(cpus=1) as world:
         for name, priority in (("first", 0), ("second", 0), ("urgent", 5)):
@@ -47,6 +64,15 @@ async def test_registering_the_collector_computes_nothing() -> None:
     async with World() as world:
         collector = ClusterCollector(world.registry, world.records, world.ledger, Stranded(world.view), world.clock)
         assert not list(collector.describe())
+
+
+async def test_gauges_of_a_watch_are_the_seconds_that_the_watch_states() -> None:
+    async with World() as world:
+        metrics, reflector = Metrics(), SimpleNamespace(age_seconds=3.0, silence_seconds=2.0, lag_seconds=0.25)
+        reflectors = {"pods": cast("Reflector", reflector)}
+        add_gauges(metrics, world.queue, world.records, world.view, reflectors, world.writer, lambda: True)
+        found = {name: metrics.registry.get_sample_value(f"allaboard_{name}_seconds", {"resource": "pods"}) for name in _OF_A_WATCH}
+        assert found == {"cache_age": 3.0, "watch_silence": 2.0, "watch_lag": 0.25}
 
 
 async def test_pod_groups_are_counted_by_phase_unless_they_are_another_schedulers() -> None:
