@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from allaboard.gangs.membership import POD_GROUP_LABEL
 from allaboard.gangs.podgroup import PodGroup
 from allaboard.model.gang import GangKey
@@ -30,6 +32,14 @@ async def test_the_queue_has_the_gangs_that_wait_in_the_order_of_attempts() -> N
         assert row.message == world.message_of(GangKey("default", "first"))
         assert row.waiting_since == world.now
         assert queue.hidden == 0
+
+
+async def test_positions_that_are_sorted_in_several_runs_are_in_the_order_of_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allaboard.sight.board._SORTED_AT_ONCE", 2)
+    async with World() as world:
+        for number, priority in enumerate((3, 1, 4, 0, 5, 9, 2, 6)):
+            world.add(f"g{number}", priority=priority)
+        assert [row.priority for row in (await a_board(world).queue()).gangs] == [9, 6, 5, 4, 3, 2, 1, 0]
 
 
 async def test_a_gang_that_was_never_attempted_waits_since_its_creation() -> None:

@@ -1,8 +1,8 @@
 """Choose a pattern for each node by dynamic programming, so that the patterns hold exactly the pods of a gang at the least cost.
 
 The program decides about one node after another. A cell of its table stands for the numbers of pods, by role, that the nodes so far hold.
-The cell has the least cost of these pods (Kellerer, Pferschy and Pisinger, Knapsack Problems, 2004, chapters 9 and 11). Among equal costs a node takes the first of
-its patterns, so that pods go to the nodes that come first.
+The cell has the least cost of these pods (Kellerer, Pferschy and Pisinger, Knapsack Problems, 2004, chapters 9 and 11). Among equal costs a
+node takes the first of its patterns, so that pods go to the nodes that come first.
 """
 
 from collections.abc import Sequence
