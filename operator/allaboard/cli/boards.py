@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from allaboard.cli.inputs import API_VARIABLE, TOKEN_VARIABLE, VARIABLES
+from allaboard.cli.inputs import API_VARIABLE, TOKEN_VARIABLE
 from allaboard.cli.installed import OF_OPERATORS, find_settings, no_operator, operator_namespaces
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.lists import listed
@@ -79,7 +79,7 @@ async def open_board(wanted: Wanted, notes: list[str]) -> AsyncIterator[Shows]:
     if wanted.kubeconfig:
         os.environ["KUBECONFIG"] = wanted.kubeconfig
     if wanted.snapshots:
-        settings = load_settings({}, VARIABLES)
+        settings = load_settings({})
         cluster = read_cluster(wanted.snapshots, settings.reading)
         yield _recorded(cluster, notes) or StoredBoard.of(cluster, settings)
     elif wanted.url:

@@ -11,11 +11,10 @@ import click
 
 from allaboard.model.errors import MalformedError, one_line
 from allaboard.model.quantities import parse_quantity
+from allaboard.settings.options import OF_COMMANDS
 
 BAD_INPUT = 2
-API_VARIABLE, TOKEN_VARIABLE, NAMESPACE_VARIABLE = "ALLABOARD_API", "ALLABOARD_TOKEN", "ALLABOARD_NAMESPACE"
-VARIABLES = (API_VARIABLE, TOKEN_VARIABLE, NAMESPACE_VARIABLE)
-"""Variables of the commands that read an operator. They are no settings of the operator, although their names begin as those do."""
+API_VARIABLE, TOKEN_VARIABLE, NAMESPACE_VARIABLE = VARIABLES = OF_COMMANDS
 
 OPERATOR = (
     f"The operator is looked for in the namespaces allaboard-system and kube-system, or in the one that {NAMESPACE_VARIABLE} names. Pods of"

@@ -55,7 +55,7 @@ class Installed:
 
 
 def operator_namespaces() -> Sequence[str]:
-    """Return the namespaces whose objects may be the operator's: the one that ``ALLABOARD_NAMESPACE`` names, else the usual ones."""
+    """Return the namespaces whose objects may be the operator's: the stated one, else the usual ones."""
     stated = os.environ.get(NAMESPACE_VARIABLE)
     return (stated,) if stated else _NAMESPACES
 
@@ -86,17 +86,17 @@ async def find_settings(kubeconfig: str, flags: Mapping[str, object], notes: lis
     ``flags`` win over all of them. A note is added to ``notes`` if the defaults are assumed. Raises ``SettingsError``.
     """
     if any(name.startswith(_PREFIX) and name not in (_KUBECONFIG, *VARIABLES) for name in os.environ):
-        return load_settings(flags, VARIABLES)
+        return load_settings(flags)
     try:
         async with ApiServer.connect(kubeconfig=kubeconfig) as server:
             installed, why = await read_installed(server)
         if installed is not None:
             return _loaded(installed, flags)
     except CredentialsError:
-        return load_settings(flags, VARIABLES)  # reading the cluster will raise this error again
+        return load_settings(flags)  # reading the cluster will raise this error again
     except (ApiError, MalformedError, SettingsError) as error:
         why = f"the settings of the running operator can't be read: {error}"
-    settings = load_settings(flags, VARIABLES)
+    settings = load_settings(flags)
     notes.append(f"{why}; default settings are assumed (schedulerName {', '.join(settings.scheduler_names)}); --config states others")
     return settings
 
@@ -206,7 +206,7 @@ def _loaded(installed: Installed, flags: Mapping[str, object]) -> Settings:
         file.write_text(installed.file, encoding="utf-8")
         with _environment({**installed.variables, **({CONFIG_VARIABLE: str(file)} if installed.place else {})}):
             try:
-                return load_settings(flags, VARIABLES)
+                return load_settings(flags)
             except SettingsError as error:
                 raise SettingsError(f"{installed.title}: {str(error).replace(str(file), installed.place)}") from error
 

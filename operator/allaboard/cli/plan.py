@@ -16,7 +16,7 @@ import click
 import yaml
 from rich.table import Table
 
-from allaboard.cli.inputs import VARIABLES, BadInputError
+from allaboard.cli.inputs import BadInputError
 from allaboard.cli.tables import is_too_wide, print_aligned, print_notice, print_tables, print_with_details, table_of
 from allaboard.model.gpus import Cards, is_gpu
 from allaboard.model.pod import Reading
@@ -194,7 +194,7 @@ _PRINTERS: dict[str, Callable[[Sequence[PlannedGang], float], None]] = {
 def _settings(flags: Mapping[str, object], snapshots: Sequence[str], kubeconfig: str | None, notes: list[str]) -> Settings:
     """Return the settings in force: for a live cluster those of its operator, unless the command states settings."""
     if snapshots:
-        return load_settings(flags, VARIABLES)
+        return load_settings(flags)
     from allaboard.cli.installed import settings_in_force  # imported here: see _live_cluster
 
     return settings_in_force(kubeconfig or "", flags, notes)

@@ -6,7 +6,7 @@ none.
 
 import os
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -40,6 +40,8 @@ from allaboard.settings.strategies import StrategyOptions
 
 _PREFIX = "ALLABOARD_"
 CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
+OF_COMMANDS = (f"{_PREFIX}API", f"{_PREFIX}TOKEN", f"{_PREFIX}OPERATOR_NAMESPACE")
+"""Variables of the commands that ask an operator. They are no settings, although their names begin as those of settings do."""
 
 _SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)")
 
@@ -406,10 +408,10 @@ class _FileSource(PydanticBaseSettingsSource):
         return dict(_options_of_file())
 
 
-def load_settings(flags: Mapping[str, object] | None = None, others: Container[str] = ()) -> Settings:
+def load_settings(flags: Mapping[str, object] | None = None) -> Settings:
     """Return the settings in force: from ``flags``, else the environment, else the file that ``ALLABOARD_CONFIG`` names.
 
-    Variables with names in ``others`` are no settings. Raises ``SettingsError``, which names each wrong option.
+    Raises ``SettingsError``, which names each wrong option.
     """
     # Kubernetes sets variables for each Service. Those of a Service named "allaboard" are no mistake.
     unknown = sorted(
@@ -417,7 +419,7 @@ def load_settings(flags: Mapping[str, object] | None = None, others: Container[s
         for name in os.environ
         if name.startswith(_PREFIX)
         and name != CONFIG_VARIABLE
-        and name not in others
+        and name not in OF_COMMANDS
         and not _SERVICE_LINK.fullmatch(name)
         and name.removeprefix(_PREFIX).split("__")[0].lower() not in Settings.model_fields
     )

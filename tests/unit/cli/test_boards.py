@@ -50,7 +50,7 @@ async def test_pods_of_other_namespaces_are_not_asked(ask: Ask) -> None:
     assert not asked
     assert why == (
         "no running operator of Allaboard was found in namespace allaboard-system or kube-system, and what claims to be one in namespace "
-        "a, b, c and 1 more is not trusted; if you installed it there, set ALLABOARD_NAMESPACE=a"
+        "a, b, c and 1 more is not trusted; if you installed it there, set ALLABOARD_OPERATOR_NAMESPACE=a"
     )
 
 
@@ -59,7 +59,7 @@ async def test_a_static_pod_of_the_operator_is_asked(ask: Ask) -> None:
 
 
 async def test_the_namespace_that_the_environment_names_is_the_only_one_that_is_asked(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALLABOARD_NAMESPACE", "second-system")
+    monkeypatch.setenv("ALLABOARD_OPERATOR_NAMESPACE", "second-system")
     assert await ask("allaboard-system", "second-system") == (["second-system"], "")
     assert "no running operator of Allaboard was found in namespace second-system" in (await ask("allaboard-system"))[1]
 

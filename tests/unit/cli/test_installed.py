@@ -100,16 +100,16 @@ def test_an_operator_of_another_namespace_is_not_trusted_unless_its_namespace_is
     settings, [note] = ask(theirs)
     assert settings.scheduler_names == ("allaboard",)
     assert "what claims to be one in namespace default is not trusted" in note
-    assert "set ALLABOARD_NAMESPACE=default" in note
+    assert "set ALLABOARD_OPERATOR_NAMESPACE=default" in note
     settings, notes = ask(theirs, operator("--scheduler-name=ours", kind=kind))
     assert (settings.scheduler_names, notes) == (("ours",), [])
-    monkeypatch.setenv("ALLABOARD_NAMESPACE", "default")
+    monkeypatch.setenv("ALLABOARD_OPERATOR_NAMESPACE", "default")
     settings, notes = ask(theirs, operator("--scheduler-name=ours", kind=kind))
     assert (settings.scheduler_names, notes) == (("theirs",), [])
 
 
 def test_variables_of_the_commands_are_no_settings(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("API", "TOKEN", "NAMESPACE"):
+    for name in ("API", "TOKEN", "OPERATOR_NAMESPACE"):
         monkeypatch.setenv(f"ALLABOARD_{name}", "x")
     settings, [note] = ask()
     assert settings.model_dump() == Settings().model_dump()

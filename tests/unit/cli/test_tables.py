@@ -98,4 +98,4 @@ def test_a_cut_cell_ends_with_an_ellipsis_and_numbers_are_never_cut(
 
 @pytest.mark.parametrize("command", ["plan", "queue", "top", "explain", "history", "ui", "snapshot", "gpus"])
 def test_help_says_in_which_namespace_the_operator_is_trusted(command: str) -> None:
-    assert "ALLABOARD_NAMESPACE" in CliRunner().invoke(cli, [command, "--help"]).stdout
+    assert "ALLABOARD_OPERATOR_NAMESPACE" in CliRunner().invoke(cli, [command, "--help"]).stdout

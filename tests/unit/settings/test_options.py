@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from allaboard.model.gang import Objective
 from allaboard.model.options import KNOWN, OPTION_PREFIX
 from allaboard.model.packing import Packing
-from allaboard.settings.options import Settings, SettingsError, load_settings
+from allaboard.settings.options import OF_COMMANDS, Settings, SettingsError, load_settings
 from tests.plugged import install
 
 ROOT = Path(__file__).parents[3]
@@ -402,3 +402,13 @@ def _values(stated: dict[str, Any]) -> dict[str, Any]:
         case _:
             words = stated.get("enum", ())
             return {"enum": [*words, *([False] if "off" in words else [])]} if words else {}  # YAML reads the word off as false
+
+
+@pytest.mark.parametrize("name", OF_COMMANDS)
+def test_variables_of_commands_are_no_settings_and_no_mistakes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell in which the address of an operator was exported can start another operator."""
+    monkeypatch.setenv(name, "x")
+    assert load_settings({}) is not None
+    monkeypatch.setenv(f"{name}S", "x")
+    with pytest.raises(SettingsError, match=f"{name}S: no such option"):
+        load_settings({})
