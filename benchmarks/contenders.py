@@ -1,6 +1,7 @@
 """Schedulers that the benchmarks compare (contenders), and clusters that are started for them (homes)."""
 
 import asyncio
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from operator_process import ROOT, operator_process
 
+_PAGES = 10
 GATES = ("GenericWorkload",)
 API_FLAGS = ("--runtime-config=scheduling.k8s.io/v1beta1=true",)
 
@@ -101,6 +103,25 @@ async def allaboard(home: Home, profile: Path | None) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
+async def with_pages(home: Home, profile: Path | None) -> AsyncIterator[int]:
+    """Run the operator while ten open pages read its API; yield its pid. The pages are a process that isn't measured."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    async with operator_process(home.kubeconfig, profile, api_port=port) as pid:
+        arguments = str(Path(__file__).with_name("page_readers.py")), f"http://127.0.0.1:{port}", str(_PAGES)
+        readers = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+        try:
+            yield pid
+            if readers.returncode is not None:
+                raise RuntimeError("the pages have ended before the measurement")
+        finally:
+            if readers.returncode is None:
+                readers.terminate()
+            await readers.wait()
+
+
+@asynccontextmanager
 async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
     """Run kube-scheduler with the feature gate GenericWorkload; yield its pid. kube-scheduler is stopped together with ``home``."""
     if home.start_scheduler is None:
@@ -112,9 +133,12 @@ HOMES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Home]]] = {"con
 CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManager[int]]] = {
     "allaboard": allaboard,
     "podgroup": allaboard,
+    "pages": with_pages,
     "native": native,
 }
 """Contenders by name. ``allaboard`` and ``podgroup`` are the operator, with gangs that are stated in different ways.
+
+``pages`` is ``allaboard`` while ten pages are open.
 
 A gang of ``allaboard`` is stated by two labels of its pods. A gang of ``podgroup`` is stated by a PodGroup of scheduling.x-k8s.io; Kopf
 doesn't watch the pods of such a gang.

@@ -11,16 +11,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_PORTS = {"ALLABOARD_METRICS_PORT": "0", "ALLABOARD_API_PORT": "0"}
+_PORTS = {"ALLABOARD_METRICS_PORT": "0"}
 _RUN = ("-m", "kopf", "run", "operator/main.py", "-A")
 
 
 @asynccontextmanager
-async def operator_process(kubeconfig: Path, profile: Path | None = None, watch: Path | None = None) -> AsyncIterator[int]:
+async def operator_process(
+    kubeconfig: Path, profile: Path | None = None, watch: Path | None = None, *, api_port: int = 0
+) -> AsyncIterator[int]:
     """Run ``kopf run operator/main.py -A`` on the cluster of ``kubeconfig``; yield its pid when scheduling begins.
 
-    With ``watch``, the operator records in that file when its event loop is late (``loop_watch``). With ``profile``, it runs under py-spy,
-    which writes a speedscope file, or under cProfile if py-spy isn't installed.
+    With ``api_port``, the operator serves its API there. With ``watch``, the operator records in that file when its event loop is late
+    (``loop_watch``). With ``profile``, it runs under py-spy, which writes a speedscope file, or under cProfile if py-spy isn't installed.
     Raises ``RuntimeError`` with the operator's last lines if it can't start.
     """
     sampler = _sampler() if profile else None
@@ -28,7 +30,13 @@ async def operator_process(kubeconfig: Path, profile: Path | None = None, watch:
         *_command(profile, sampler),
         *([str(Path(__file__).with_name("loop_watch.py"))] if watch else []),
         cwd=ROOT,
-        env={**os.environ, **_PORTS, "KUBECONFIG": str(kubeconfig), **({"LOOP_WATCH": str(watch)} if watch else {})},
+        env={
+            **os.environ,
+            **_PORTS,
+            "ALLABOARD_API_PORT": str(api_port),
+            "KUBECONFIG": str(kubeconfig),
+            **({"LOOP_WATCH": str(watch)} if watch else {}),
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

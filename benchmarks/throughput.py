@@ -255,6 +255,7 @@ Examples:
   python benchmarks/throughput.py --runs 5 -o json > figures.json             medians of five runs, as JSON
   python benchmarks/throughput.py --scenario 1x1000 --contender allaboard     one scenario, one contender
   python benchmarks/throughput.py --contender allaboard --profile a.prof      where the operator's time goes
+  python benchmarks/throughput.py --contender allaboard --contender pages     what ten open pages cost
   python benchmarks/throughput.py --home sandbox                              needs no build; Allaboard only
 """
 
@@ -268,7 +269,9 @@ Examples:
     help="A real control plane, whose programs are built with Go if they are missing; or the sandbox, which has no kube-scheduler.",
 )
 @click.option("--scenario", "names", type=click.Choice([*SCENARIOS]), multiple=True, help="Gangs and their size; may be repeated [all].")
-@click.option("--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help="May be repeated [all in that home].")
+@click.option(
+    "--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help="May be repeated [all in that home but pages]."
+)
 @click.option("--nodes", type=click.IntRange(min=63), default=200, show_default=True, help="1,000 pods of 1 cpu need at least 63.")
 @click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs; with several, the table shows medians.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="Creates in flight at once.")
@@ -294,7 +297,7 @@ def main(
     rules = Rules(nodes, concurrency, timeout)
     if home == "sandbox" and "native" in contenders:
         raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
-    chosen = contenders or tuple(name for name in CONTENDERS if home != "sandbox" or name != "native")
+    chosen = contenders or tuple(name for name in CONTENDERS if name != "pages" and (home != "sandbox" or name != "native"))
     scenarios = [SCENARIOS[name] for name in names or SCENARIOS]
     try:
         done, description = asyncio.run(measure_all(home, scenarios, chosen, runs, rules, profile))
