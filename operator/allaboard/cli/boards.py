@@ -8,7 +8,6 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from allaboard.cli.inputs import API_VARIABLE, TOKEN_VARIABLE
 from allaboard.cli.installed import OF_OPERATORS, find_settings, no_operator, operator_namespaces
 from allaboard.kube.client import ApiError, ApiServer
 from allaboard.kube.lists import listed
@@ -16,6 +15,7 @@ from allaboard.kube.paths import PODS
 from allaboard.kube.port_forward import forwarded
 from allaboard.model.errors import MalformedError
 from allaboard.model.raw_fields import mapping, text
+from allaboard.model.variables import API_VARIABLE, TOKEN_VARIABLE
 from allaboard.settings.options import Settings, load_settings
 from allaboard.sight.recorded import RecordedBoard
 from allaboard.sight.remote import RemoteBoard, UnreadableError

@@ -11,10 +11,9 @@ import click
 
 from allaboard.model.errors import MalformedError, one_line
 from allaboard.model.quantities import parse_quantity
-from allaboard.settings.options import OF_COMMANDS
+from allaboard.model.variables import NAMESPACE_VARIABLE, TOKEN_VARIABLE
 
 BAD_INPUT = 2
-API_VARIABLE, TOKEN_VARIABLE, NAMESPACE_VARIABLE = VARIABLES = OF_COMMANDS
 
 OPERATOR = (
     f"The operator is looked for in the namespaces allaboard-system and kube-system, or in the one that {NAMESPACE_VARIABLE} names. Pods of"

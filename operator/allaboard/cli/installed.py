@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 import click
 
 from allaboard.cli.commands import run
-from allaboard.cli.inputs import NAMESPACE_VARIABLE, VARIABLES
 from allaboard.kube.client import ApiError, ApiServer, CredentialsError
 from allaboard.kube.lists import listed
 from allaboard.kube.paths import PODS, Resource
 from allaboard.model.errors import MalformedError
 from allaboard.model.raw_fields import items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
+from allaboard.model.variables import NAMESPACE_VARIABLE, OF_COMMANDS
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 
 _DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
@@ -85,7 +85,7 @@ async def find_settings(kubeconfig: str, flags: Mapping[str, object], notes: lis
 
     ``flags`` win over all of them. A note is added to ``notes`` if the defaults are assumed. Raises ``SettingsError``.
     """
-    if any(name.startswith(_PREFIX) and name not in (_KUBECONFIG, *VARIABLES) for name in os.environ):
+    if any(name.startswith(_PREFIX) and name not in (_KUBECONFIG, *OF_COMMANDS) for name in os.environ):
         return load_settings(flags)
     try:
         async with ApiServer.connect(kubeconfig=kubeconfig) as server:

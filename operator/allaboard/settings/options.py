@@ -25,6 +25,7 @@ from allaboard.model.pairs import pairs_in
 from allaboard.model.pod import Reading
 from allaboard.model.raw_fields import LABEL_KEY, NAMESPACE, OBJECT_NAME
 from allaboard.model.topologies import LEVELS, Levels
+from allaboard.model.variables import OF_COMMANDS
 from allaboard.model.yamltext import word_of
 from allaboard.plugins import DEFAULT_STRATEGY, SHIPPED_STRATEGIES, STRATEGY_NAME, strategy_names
 from allaboard.settings.fair_share import FairShareOptions
@@ -40,8 +41,6 @@ from allaboard.settings.strategies import StrategyOptions
 
 _PREFIX = "ALLABOARD_"
 CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
-OF_COMMANDS = (f"{_PREFIX}API", f"{_PREFIX}TOKEN", f"{_PREFIX}OPERATOR_NAMESPACE")
-"""Variables of the commands that ask an operator. They are no settings, although their names begin as those of settings do."""
 
 _SERVICE_LINK = re.compile(r"ALLABOARD(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)")
 

@@ -113,8 +113,8 @@ MUTANTS = (
         (
             Edit(
                 "Transaction._for_dry_run",
-                "self.dry_run == 'none' or len(self.assignments) == 1",
-                "self.dry_run == 'none' or len(self.assignments) == 1 or (self._dry_runs_all and self.gang.bound)",
+                "len(self.assignments) == 1",
+                "(len(self.assignments) == 1 or (self._dry_runs_all and self.gang.bound))",
             ),
         ),
     ),
@@ -272,7 +272,7 @@ MUTANTS = (
         "nothing is dry-run",
         "bare_refused",
         "dry run",
-        (Edit("Transaction._for_dry_run", "self.dry_run == 'none' or len(self.assignments) == 1", "True"),),
+        (Edit("Transaction._for_dry_run", "len(self.assignments) == 1", "True"),),
     ),
     Mutant(
         "one pod is dry-run for all where binds can't be undone",

@@ -229,7 +229,7 @@ MUTANTS = (
         (
             PAUSES,
             PRIORITY_IGNORED,
-            Edit("Transaction._for_dry_run", "self.dry_run == 'none' or len(self.assignments) == 1", "self.dry_run == 'none'"),
+            Edit("Transaction._for_dry_run", "len(self.assignments) == 1", "False"),
             Edit(
                 "Transaction._dry_run",
                 "dry_runs = await self._bind(sample, dry_run=True)",

@@ -14,21 +14,18 @@ MUTANTS = (
         "rack_of_the_others",
         "topology",
         (
+            Edit("Gang.together", "list(self.alive)", "list(self.candidates)"),
             Edit(
                 "Gang.together",
                 """
     for pod in self.alive:
-        own = required_by(pod)
-        key = (meant.get(own, own), pod.role) if own else (self.required_topology, '')
-        if key[0]:
-            found.setdefault(key, []).append(pod)
+        if own := required_by(pod):
+            found.setdefault((meant.get(own, own), pod.role), []).append(pod)
 """,
                 """
     for pod in self.candidates:
-        own = required_by(pod)
-        key = (meant.get(own, own), pod.role) if own else (self.required_topology, '')
-        if key[0]:
-            found.setdefault(key, []).append(pod)
+        if own := required_by(pod):
+            found.setdefault((meant.get(own, own), pod.role), []).append(pod)
 """,
             ),
         ),

@@ -16,7 +16,11 @@ from allaboard.settings.options import Settings
 pytestmark = pytest.mark.processes
 
 LIGHT = {
-    f"allaboard{name}" for name in ("", ".cli", ".cli.commands", ".cli.inputs", ".cli.main", ".model", ".model.errors", ".model.quantities")
+    f"allaboard{name}"
+    for name in (
+        *("", ".cli", ".cli.commands", ".cli.inputs", ".cli.main"),
+        *(".model", ".model.errors", ".model.quantities", ".model.variables"),
+    )
 }
 PROGRAM = """if True:
     import json, os, sys

@@ -68,7 +68,7 @@ def test_the_sandbox_ends_if_its_scheduler_ends_while_it_starts(
     ended: OperatorEndedError, code: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @asynccontextmanager
-    async def operator(kubeconfig: Path) -> AsyncIterator[None]:
+    async def operator(kubeconfig: Path, **settings: object) -> AsyncIterator[None]:
         raise ended
         yield
 

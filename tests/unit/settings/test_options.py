@@ -12,7 +12,8 @@ from pydantic.alias_generators import to_camel
 from allaboard.model.gang import Objective
 from allaboard.model.options import KNOWN, OPTION_PREFIX
 from allaboard.model.packing import Packing
-from allaboard.settings.options import OF_COMMANDS, Settings, SettingsError, load_settings
+from allaboard.model.variables import OF_COMMANDS
+from allaboard.settings.options import Settings, SettingsError, load_settings
 from tests.plugged import install
 
 ROOT = Path(__file__).parents[3]
