@@ -36,11 +36,13 @@ from allaboard.placement.rules.devices import GPU, counts_devices, whole_devices
 from allaboard.placement.rules.filters import NodeFilters, refusal_to_share
 from allaboard.placement.rules.members import NO_RULES, Rules
 from allaboard.placement.solvers.bounds import may_fit
+from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.greedy import greedy_seeds
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
 from allaboard.placement.solvers.parts import placed_in_turn
 
 _LARGEST = 2**62
+_PROOF_EFFORT = 50_000  # Microseconds that the solver may take to prove a gang too large: other gangs wait for the cause.
 
 TEMPORARY = "node.kubernetes.io/"
 """The prefix of taints that Kubernetes sets for the present condition of a node."""
@@ -173,7 +175,7 @@ def can_not_fit(problem: Problem) -> bool:
         satisfies(problem, seed) for _, seed in greedy_seeds(problem, names=("binpack",))
     ):
         return False
-    return solve(problem).finding is Finding.CANNOT_FIT
+    return solve(problem, budget=Budget(_PROOF_EFFORT)).finding is Finding.CANNOT_FIT
 
 
 def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, Integers]:
