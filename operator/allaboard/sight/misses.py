@@ -36,7 +36,7 @@ class Misses:
         for (role, _), spec in list(specs.items())[:_MOST_ROLES] if seen.nodes else ():
             usable = self.filters.usable(spec, seen.nodes, seen.gpus)
             yield from _admitted(role, spec, seen, present, np.flatnonzero(usable.admitted))
-            refused = dict(self.filters.refused(spec, seen.nodes))
+            refused = dict(self.filters.refused(spec, seen.nodes)) if usable.reasons else {}
             for why, number in usable.reasons:
                 names = _names(seen, np.flatnonzero(refused[why])) if why in refused else []
                 yield NodeGroup(role=role, nodes=number, names=names, takes=0, lacks={}, reasons=[reason(why)])

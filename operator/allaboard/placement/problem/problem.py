@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allaboard.model.arrays import Floats, Integers, Mask
 from allaboard.model.constraints import SchedulingSpec
@@ -204,6 +205,11 @@ class Problem:
         """
         return (*self.node_arrays_without_dislike, *(() if self.dislike is None else (self.dislike,)))
 
+    def node_table(self, *, with_dislike: bool) -> NDArray[np.uint64]:
+        """Return the bits of all values by which a search distinguishes nodes: uint64[values, nodes]. Equal nodes have equal columns."""
+        arrays = self.node_arrays if with_dislike else self.node_arrays_without_dislike
+        return np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(self.nodes)) for values in arrays])
+
     @property
     def node_arrays_without_dislike(self) -> tuple[Integers | Floats, ...]:
         """The arrays of ``node_arrays`` without ``dislike``."""
@@ -249,11 +255,21 @@ class Problem:
         if self.devices is None:
             return None
         shared = np.flatnonzero(self.shares.any(axis=1))
-        whole = counts.T @ self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros(len(self.nodes), dtype=np.int64)
-        left, _ = assign_devices(self.devices, whole, counts[shared].T, self.shares[shared].T)
+        left, _ = self.assigned_on_devices(np.arange(len(self.nodes)), counts.T)
         slots = np.full(counts.shape, np.iinfo(np.int64).max)
         slots[shared] = slots_on_devices(left, self.shares[shared])
         return slots
+
+    def assigned_on_devices(self, rows: Integers, patterns: Integers) -> tuple[Integers, Mask]:
+        """Assign pods to the devices of each of the nodes ``rows``, as ``assign_devices`` does. There must be ``devices``.
+
+        ``rows``: int64[k]. ``patterns``: int64[k, roles], the pods of each role on each of these nodes.
+        """
+        if self.devices is None:
+            raise ValueError("no role asks for a part of a GPU")
+        shared = np.flatnonzero(self.shares.any(axis=1))
+        whole = patterns @ self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros(len(rows), dtype=np.int64)
+        return assign_devices(self.devices[rows], whole, patterns[:, shared], self.shares[shared][:, rows].T)
 
     def trimmed(self, counts: Integers) -> Integers:
         """Return ``counts`` without the pods that fit in the sum of a node's devices, but on no single device.
@@ -264,15 +280,13 @@ class Problem:
         shared = np.flatnonzero(self.shares.any(axis=1))
         if self.devices is None or not len(shared):
             return counts
-        whole = self.columns.index(GPU) if GPU in self.columns else -1
         plans, rows = np.nonzero(counts[:, shared].any(axis=1))
         while len(plans):
             patterns = counts[plans, :, rows]
-            takes = patterns @ self.demand[:, whole] if whole >= 0 else np.zeros(len(plans), dtype=np.int64)
-            sizes = self.shares[shared][:, rows].T
-            _, fits = assign_devices(self.devices[rows], takes, patterns[:, shared], sizes)
-            plans, rows, patterns, sizes = plans[~fits], rows[~fits], patterns[~fits], sizes[~fits]
+            _, fits = self.assigned_on_devices(rows, patterns)
+            plans, rows, patterns = plans[~fits], rows[~fits], patterns[~fits]
             if len(plans):
+                sizes = self.shares[shared][:, rows].T
                 # Leave out a pod of the role with the largest part.
                 counts = counts.copy()
                 victims = shared[np.where(patterns[:, shared] > 0, sizes, 0).argmax(axis=1)]

@@ -39,7 +39,6 @@ from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.greedy import greedy_seeds
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
-from allaboard.placement.solvers.parts import placed_in_turn
 
 _LARGEST = 2**62
 _PROOF_EFFORT = 50_000  # Microseconds that the solver may take to prove a gang too large: other gangs wait for the cause.
@@ -113,10 +112,9 @@ def _cause_of(
     demand = np.array([[min(dict(spec.requests).get(name, 0), _LARGEST) for name in names] for spec in specs], dtype=np.int64)
     demand = demand.reshape(len(specs), len(names))
     nodes = repaired.of(snapshot.nodes)
-    anywhere = [replace(spec, forbidden_domains=(), avoided_domains=()) for spec in specs]  # the pods that forbid a domain may end, too
     offered, left = _offered(specs, snapshot)
     allocatable = _amounts(snapshot, _without_gpu_errors(snapshot, offered), names)
-    admits_repaired = _admitted(anywhere, snapshot, nodes, repaired.filters) & labelled
+    admits_repaired = _admitted(list(map(_anywhere, specs)), snapshot, nodes, repaired.filters) & labelled
     slots = np.stack([slots_for(row, allocatable, admits_repaired[role]) for role, row in enumerate(demand)])
     at_best = _tightest(need, names, demand, allocatable, admits_repaired)
     most = partial(_most_in_domains, need.count, slots)
@@ -153,7 +151,8 @@ def on_empty_nodes(pods: Sequence[Candidate], minimum: int, snapshot: Snapshot, 
 
     Return None if the bound of ``cause_of`` is exact (for members of one role), or if drivers share the GPUs of the nodes.
     """
-    if snapshot.devices is not None or len({pod.spec for pod in pods}) == 1:
+    specs = {id(pod.spec): pod.spec for pod in pods}  # equal specs are mostly one object, and identities are quicker to compare
+    if snapshot.devices is not None or len(set(specs.values())) == 1:
         return None
     empty = replace(
         snapshot,
@@ -163,7 +162,7 @@ def on_empty_nodes(pods: Sequence[Candidate], minimum: int, snapshot: Snapshot, 
         host_ports={},
         attachable={},
     )
-    alone = with_specs(pods, lambda spec: replace(spec, forbidden_domains=(), avoided_domains=(), host_ports=(), attaches=(), unbound=()))
+    alone = with_specs(amounts_alone(pods), _anywhere)
     return build_problem(alone, minimum, empty, objective=Objective.BINPACK, rules=rules.without_couplings, filters=repaired.filters)
 
 
@@ -171,10 +170,8 @@ def can_not_fit(problem: Problem) -> bool:
     """Return whether a proof shows that the minimum of ``problem`` has no placement."""
     if not may_fit(problem):
         return True
-    if satisfies(problem, placed_in_turn(problem)) or any(
-        satisfies(problem, seed) for _, seed in greedy_seeds(problem, names=("binpack",))
-    ):
-        return False
+    if any(satisfies(problem, seed) for _, seed in greedy_seeds(problem, names=("binpack",))):
+        return False  # the usual case
     return solve(problem, budget=Budget(_PROOF_EFFORT)).finding is Finding.CANNOT_FIT
 
 
@@ -190,6 +187,11 @@ def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, I
 def amounts_alone(pods: Sequence[Candidate]) -> Sequence[Candidate]:
     """Return ``pods`` without host ports and volumes, so that only amounts of resources decide whether the pods fit."""
     return with_specs(pods, lambda spec: replace(spec, host_ports=(), attaches=(), unbound=()))
+
+
+def _anywhere(spec: SchedulingSpec) -> SchedulingSpec:
+    """Return ``spec`` without the domains that bound pods forbid, since these pods may end."""
+    return replace(spec, forbidden_domains=(), avoided_domains=())
 
 
 def with_specs(pods: Sequence[Candidate], change: Callable[[SchedulingSpec], SchedulingSpec]) -> Sequence[Candidate]:

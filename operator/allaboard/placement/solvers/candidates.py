@@ -27,9 +27,7 @@ def needed_rows(problem: Problem) -> Integers:
     has_slots = np.asarray(problem.slots.any(axis=0))
     if len(has_slots) <= problem.total or not has_slots.any():
         return np.arange(len(has_slots))
-    table = np.concatenate(
-        [np.ascontiguousarray(values).view(np.uint64).reshape(-1, len(has_slots)) for values in problem.node_arrays_without_dislike]
-    )
+    table = problem.node_table(with_dislike=False)
     factors = np.random.default_rng(0).integers(2**63, size=(len(table), 1), dtype=np.uint64) | np.uint64(1)
     # Equal nodes have equal hashes; ``is_copy`` compares the values themselves.
     hashes = ((table ^ (table >> np.uint64(32))) * factors).sum(axis=0)

@@ -64,7 +64,8 @@ def best_placement(problem: Problem, valuation: Valuation) -> Optimum:
     if patterns is None:
         return UNKNOWN
     of_domain = problem.weights.domains if problem.domains is not None else 0.0
-    count = problem.count[roles] if len(roles) > 1 else np.minimum(problem.count, patterns.pods[_last_of_each(patterns)].T @ kinds.sizes)
+    most = kinds.sizes @ np.maximum.reduceat(patterns.pods, patterns.starts)
+    count = problem.count[roles] if len(roles) > 1 else np.minimum(problem.count, most)
     chosen = _Choice(kinds, patterns, count, of_domain).best()
     if chosen is None:
         return UNKNOWN
@@ -74,11 +75,6 @@ def best_placement(problem: Problem, valuation: Valuation) -> Optimum:
     for kind, pattern in sorted(chosen.patterns, key=lambda each: -patterns.pods[each[1]].sum()):
         counts[roles, next(next_member[kind])] = patterns.pods[pattern]
     return Optimum(counts)
-
-
-def _last_of_each(patterns: Patterns) -> Integers:
-    """Return the position of the last pattern of each kind; for pods of one role the pattern with most pods."""
-    return np.append(patterns.starts[1:], len(patterns.kind)) - 1
 
 
 class _Relaxed(NamedTuple):

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
-from allaboard.placement.rules.devices import GPU, assign_devices
 
 _DIGITS = 10  # Costs that differ by rounding only are equal.
 _MOST_PATTERNS = 40_000
@@ -44,10 +43,8 @@ class Patterns(NamedTuple):
 
 def kinds_of(problem: Problem) -> Kinds:
     """Return the kinds of the nodes of ``problem``."""
-    nodes = len(problem.nodes)
-    table = np.concatenate([np.ascontiguousarray(values).view(np.uint64).reshape(-1, nodes) for values in problem.node_arrays])
     preferred = np.argsort(-problem.scoring.used.sum(axis=0).round(9), kind="stable")
-    rows = np.ascontiguousarray(table.T[preferred])
+    rows = np.ascontiguousarray(problem.node_table(with_dislike=True).T[preferred])
     whole_rows = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
     _, first, kind_of = np.unique(whole_rows, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
@@ -76,16 +73,7 @@ def patterns_of(problem: Problem, valuation: Valuation, kinds: Kinds, roles: Int
     by_role = np.empty_like(pods)
     by_role[:, roles] = pods
     if problem.devices is not None:
-        fits = _fits_on_devices(problem, rows[kind], by_role)
+        _, fits = problem.assigned_on_devices(rows[kind], by_role)
         kind, pods, by_role = kind[fits], pods[fits], by_role[fits]
     costs = valuation.node_costs(rows[kind], by_role).round(_DIGITS)
     return Patterns(kind, pods, costs, np.flatnonzero(~pods.any(axis=1)))
-
-
-def _fits_on_devices(problem: Problem, rows: Integers, patterns: Integers) -> Mask:
-    """Return whether the single devices take the pods: bool[k]. ``rows``: int64[k], nodes. ``patterns``: int64[k, roles]."""
-    if problem.devices is None:
-        return np.ones(len(rows), dtype=np.bool_)
-    shared = np.flatnonzero(problem.shares.any(axis=1))
-    whole = patterns @ problem.demand[:, problem.columns.index(GPU)] if GPU in problem.columns else np.zeros(len(rows), dtype=np.int64)
-    return assign_devices(problem.devices[rows], whole, patterns[:, shared], problem.shares[shared][:, rows].T)[1]
