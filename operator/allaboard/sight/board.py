@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -125,31 +125,43 @@ class Board:
         gang waits for are named if the caller may read them.
         """
         positions = await self._waiting()
-        gang = self._named(namespace, name)
-        return None if gang is None else await self._described(gang, positions.get(gang.key), allows)
+        gang = await self._named(namespace, name)
+        if gang is None:
+            return None
+        others = {} if gang.members else await self._pods_of_others(namespace)
+        return await self._described(gang, positions.get(gang.key), allows, others)
 
-    def _named(self, namespace: str, name: str) -> GangState | None:
+    async def _named(self, namespace: str, name: str) -> GangState | None:
         """Return the gang of a PodGroup, else of a pod, else of the pods that an object of this name owns."""
         for kind in ("PodGroup", "Pod"):
             if (gang := self.registry.gang(GangKey(namespace, name, kind))) is not None:
                 return gang
-        pod = self.view.pod(f"{namespace}/{name}")
-        key = self.registry.key_of(pod) if pod is not None else None
+        named = self.view.pod(f"{namespace}/{name}")
+        key = self.registry.key_of(named) if named is not None else None
         if key is None:
-            owned = (pod for pod in self.view.pods() if pod.namespace == namespace and pod.owner is not None and pod.owner.name == name)
-            key = next((key for pod in owned if (key := self.registry.key_of(pod)) is not None), None)
+            async for pod in self._pods(namespace):
+                if pod.owner is not None and pod.owner.name == name and (key := self.registry.key_of(pod)) is not None:
+                    break
         return self.registry.gang(key) if key is not None else None
+
+    async def _pods(self, namespace: str = "") -> AsyncIterator[Pod]:
+        """Yield the pods of a namespace, or of all namespaces; other tasks run in between."""
+        slices = Slices()
+        for pod in list(self.view.pods()):
+            await slices.give_way()
+            if not namespace or pod.namespace == namespace:
+                yield pod
 
     async def snapshot(self, allows: Allows = anywhere) -> Snapshot:
         """Return all gangs, nodes and decisions."""
         positions, keys = await self._waiting(), self._keys.in_order()
-        slices, gangs, hidden = Slices(), list[Gang](), 0
+        slices, gangs, hidden, others = Slices(), list[Gang](), 0, await self._pods_of_others()
         for key in keys:
             await slices.give_way()
             if not allows(key.namespace):
                 hidden += 1
             elif (gang := self.registry.gang(key)) is not None:
-                gangs.append(await self._described(gang, positions.get(key), allows))
+                gangs.append(await self._described(gang, positions.get(key), allows, others))
         nodes, decisions, known = await self.nodes(allows), await self.decisions(allows), self.view.snapshot().nodes
         labels = {}
         for label in await self._grouping.labels(known):
@@ -167,8 +179,8 @@ class Board:
             labels=labels,
         )
 
-    async def _described(self, gang: GangState, position: int | None, allows: Allows) -> Gang:
-        """Return all that is known of a gang."""
+    async def _described(self, gang: GangState, position: int | None, allows: Allows, others: Mapping[GangKey, Mapping[str, int]]) -> Gang:
+        """Return all that is known of a gang. ``others`` are the pods that name gangs but another scheduler."""
         key = gang.key
         record, reservation = self.records.find(key), self.ledger.find(key)
         row = self._row(gang, position, allows)
@@ -185,16 +197,15 @@ class Board:
             outlook=outlook,
             node_groups=groups,
             history=[_decision(key, each) for each in record.history.transitions] if record else [],
-            pods_of_others={} if gang.members else await self._pods_of_others(key),
+            pods_of_others={} if gang.members else others.get(key, {}),
         )
 
-    async def _pods_of_others(self, key: GangKey) -> Mapping[str, int]:
-        """Return how many pods name the gang ``key`` but another scheduler, by that scheduler's name."""
-        slices, found = Slices(), Counter[str]()
-        for pod in list(self.view.pods()):
-            await slices.give_way()
-            if pod.namespace == key.namespace and not self.registry.is_ours(pod) and membership_of(pod).key == key:
-                found[pod.scheduler_name] += 1
+    async def _pods_of_others(self, namespace: str = "") -> Mapping[GangKey, Mapping[str, int]]:
+        """Return how many pods name each gang but another scheduler, by that scheduler's name; in one namespace or in all."""
+        found: dict[GangKey, Counter[str]] = {}
+        async for pod in self._pods(namespace):
+            if not self.registry.is_ours(pod) and (key := membership_of(pod).key).kind == "PodGroup":
+                found.setdefault(key, Counter())[pod.scheduler_name] += 1
         return found
 
     @property
