@@ -1,7 +1,6 @@
 """Schedulers that the benchmarks compare (contenders), and clusters that are started for them (homes)."""
 
 import asyncio
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ import click
 import yaml
 from rich.console import Console
 
+from allaboard.cli.embedded import api_port
 from operator_process import ROOT, operator_process
 
 _PAGES = 10
@@ -105,9 +105,7 @@ async def allaboard(home: Home, profile: Path | None) -> AsyncIterator[int]:
 @asynccontextmanager
 async def with_pages(home: Home, profile: Path | None) -> AsyncIterator[int]:
     """Run the operator while ten open pages read its API; yield its pid. The pages are a process that isn't measured."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = api_port()
     async with operator_process(home.kubeconfig, profile, api_port=port) as pid:
         arguments = str(Path(__file__).with_name("page_readers.py")), f"http://127.0.0.1:{port}", str(_PAGES)
         readers = await asyncio.create_subprocess_exec(sys.executable, *arguments)

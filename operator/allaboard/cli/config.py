@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import print_tables
+from allaboard.cli.tables import PlainTable, print_tables
 from allaboard.model.packing import Packing
 from allaboard.settings.options import CONFIG_VARIABLE, Settings, SettingsError, load_settings
 from allaboard.settings.profiles import Profile
@@ -124,8 +123,8 @@ def _print(found: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     print_tables(*(table for table in (schedulers, weights, warnings, options) if table.row_count))
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _table(*columns: str) -> PlainTable:
+    table = PlainTable(padding=(0, 1), header_style="table.header")
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from allaboard.cli import bundled
-from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator, page_settings
+from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, api_port, operator
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.screen import Scene, Screen
 from allaboard.cli.stories import STORIES, Objects, Stage, Story, StoryError
@@ -79,7 +79,7 @@ async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace:
             logging.getLogger("kopf").setLevel(logging.ERROR)
             try:
                 needed: dict[str, Any] = {name: value for story in stories for name, value in story.settings.items()}
-                page = page_settings() if keep else {}
+                page: dict[str, Any] = {"ui": True, "api_port": api_port()} if keep else {}
                 async with operator(kubeconfig, **needed, **page):
                     failures = await _play(console, screen, pace)
                     took = time.monotonic() - started
@@ -91,7 +91,7 @@ async def _perform(console: Console, stories: Sequence[Story], keep: bool, pace:
                         _save(screen.picture(), picture)
                     if keep:
                         with suppress(OperatorEndedError):
-                            await _keep(console, kubeconfig, page.get("api_port"))
+                            await _keep(console, kubeconfig, page["api_port"])
             finally:
                 decisions.removeHandler(listener)
     return len(failures)
@@ -159,11 +159,10 @@ def _save(picture: str, path: str) -> None:
         raise click.ClickException(f"the picture can't be written: {error}") from error
 
 
-async def _keep(console: Console, kubeconfig: Path, port: object) -> None:
+async def _keep(console: Console, kubeconfig: Path, port: int) -> None:
     """Keep the sandbox and the scheduler running until interrupted."""
     console.print("The sandbox keeps running with the objects of the last story; press Ctrl-C to end it. In another terminal:")
     console.print(f"export KUBECONFIG={kubeconfig}", soft_wrap=True, highlight=False)
     console.print("kubectl get nodes,pods,podgroups", highlight=False)
-    if port:
-        console.print(f"The departure board: http://127.0.0.1:{port}/", highlight=False)
+    console.print(f"The departure board: http://127.0.0.1:{port}/", highlight=False)
     await asyncio.Event().wait()

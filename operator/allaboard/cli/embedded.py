@@ -6,9 +6,8 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import kopf
 
@@ -26,15 +25,16 @@ class OperatorStoppedError(OperatorEndedError):
     """A signal ended the operator."""
 
 
-def page_settings() -> dict[str, Any]:
-    """Return settings with which the operator serves the departure board: on the usual port, or on a free one if that is in use."""
+def api_port() -> int:
+    """Return a port at which the operator can serve its API: the usual one, or a free one if that is in use."""
     usual: int = Settings.model_fields["api_port"].default
-    for port in (usual, 0):
-        with suppress(OSError), socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            return {"ui": True, "api_port": probe.getsockname()[1]}
-    return {}
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", usual))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

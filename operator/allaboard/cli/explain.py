@@ -4,13 +4,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.durations import duration, moment
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import print_tables, print_wrapped, table_of
+from allaboard.cli.tables import PlainTable, print_tables, print_wrapped, table_of
 from allaboard.cli.watching import show, without_title
 from allaboard.model.quantities import format_amount
 from allaboard.sight.amounts import scheduler_amount
@@ -138,7 +137,7 @@ def _facts(found: Gang, now: float) -> Iterator[str]:
         yield found.advice
 
 
-def _roles(found: Gang) -> Table:
+def _roles(found: Gang) -> PlainTable:
     names = sorted({name for role in found.roles for name in role.requests} - {"pods"})
     table = table_of("ROLE", "PODS", "BOUND", *(name.upper() for name in names))
     for role in found.roles:
@@ -147,7 +146,7 @@ def _roles(found: Gang) -> Table:
     return table
 
 
-def _node_groups(groups: Sequence[NodeGroup]) -> Table:
+def _node_groups(groups: Sequence[NodeGroup]) -> PlainTable:
     table = table_of("ROLE", "NODES", "TAKE", "LACK", "WHY", "NAMES", wrapped="NAMES")
     for each in groups:
         names = ", ".join(each.names) + (", \u2026" if each.names and len(each.names) < each.nodes else "")
@@ -157,7 +156,7 @@ def _node_groups(groups: Sequence[NodeGroup]) -> Table:
     return table
 
 
-def _outlook(outlook: Outlook) -> Table:
+def _outlook(outlook: Outlook) -> PlainTable:
     title = "WOULD RUN ON" if outlook.kind == "reserved" else "NEAREST MISS ON"
     table = table_of(title, "PODS", "GPUS", "USE", "LACKS NOW")
     for each in outlook.nodes:
@@ -176,7 +175,7 @@ def _squares(node: OutlookNode) -> Text:
     return Text.assemble((_HERE * (number - missing), "green"), (_MISSING * missing, "bold red"))
 
 
-def _waits_for(outlook: Outlook, now: float) -> Table:
+def _waits_for(outlook: Outlook, now: float) -> PlainTable:
     table = table_of("WAITS FOR", "ENDS", "CERTAINTY", "NODES", wrapped="NODES")
     for each in outlook.waits_for:
         table.add_row(each.gang or "<another namespace>", moment(each.ends, now), each.basis, ", ".join(each.nodes))

@@ -12,11 +12,10 @@ from functools import partial
 
 import click
 import numpy as np
-from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.installed import settings_in_force
-from allaboard.cli.tables import line_width, print_notice, print_tables
+from allaboard.cli.tables import PlainTable, line_width, print_notes, print_notice, print_tables
 from allaboard.cluster.view import ClusterView
 from allaboard.gpu.cache import CardCache
 from allaboard.gpu.errors import SourceError
@@ -104,8 +103,7 @@ def gpus(
         settings = settings_in_force(kubeconfig or "", {"gpu_metrics": stated} if stated else {}, notes)
     except SettingsError as error:
         raise BadInputError(str(error)) from error
-    for text in notes:
-        print_notice(f"note: {text}")
+    print_notes(notes)
     try:
         note = asyncio.run(_show(settings, kubeconfig or settings.kubeconfig, every if watch else None, each_card, output))
     except (CredentialsError, ApiError) as error:
@@ -225,7 +223,7 @@ def _health(cards: Sequence[CardRow]) -> str:
     return "ok" if any(card.xid is not None or card.remap_failure is not None for card in cards) else ""
 
 
-def _of_nodes(rows: Sequence[NodeRow]) -> Table:
+def _of_nodes(rows: Sequence[NodeRow]) -> PlainTable:
     table = _table("NODE", "MODEL", "FREE", "MEM/GPU", "MEM FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE")
     for row in rows:
         each = row.cards
@@ -244,7 +242,7 @@ def _of_nodes(rows: Sequence[NodeRow]) -> Table:
     return table
 
 
-def _of_cards(rows: Sequence[NodeRow]) -> Table:
+def _of_cards(rows: Sequence[NodeRow]) -> PlainTable:
     are_shared = any(row.devices for row in rows)
     parts_of = ("FREE",) if are_shared else ()
     table = _table("NODE", "GPU", *parts_of, "MODEL", "MEM", "MEM FREE", "UTIL", "POWER", "TEMP", "HEALTH", "AGE")
@@ -290,14 +288,14 @@ def _part(thousandths: int) -> str:
     return f"{thousandths / WHOLE:g}"
 
 
-def _table(*names: str) -> Table:
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
+def _table(*names: str) -> PlainTable:
+    table = PlainTable(padding=(0, _GAP, 0, 0), header_style="table.header")
     for name in names:
         table.add_column(name, overflow="fold", no_wrap=name not in _WORDS)
     return table
 
 
-def _fitted(table: Table, width: int) -> Table:
+def _fitted(table: PlainTable, width: int) -> PlainTable:
     """Return ``table`` with at most ``width`` characters a line. If necessary, names of nodes are cut and columns left out."""
     texts = {str(column.header): [str(column.header), *map(str, column.cells)] for column in table.columns}
     whole = {name: max(map(len, column)) for name, column in texts.items()}

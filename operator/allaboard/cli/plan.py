@@ -14,10 +14,9 @@ from typing import Any
 
 import click
 import yaml
-from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import is_too_wide, print_aligned, print_notice, print_tables, print_with_details, table_of
+from allaboard.cli.tables import PlainTable, is_too_wide, print_aligned, print_notes, print_tables, print_with_details, table_of
 from allaboard.model.gpus import Cards, is_gpu
 from allaboard.model.pod import Reading
 from allaboard.model.reasons import Code
@@ -68,8 +67,7 @@ def plan(
         gangs = asyncio.run(plan_gangs(manifests, cluster, settings, notes))
     except (ManifestError, SettingsError) as error:
         raise BadInputError(str(error)) from error
-    for note in notes:
-        print_notice(f"note: {note}")
+    print_notes(notes)
     if not gangs:
         click.echo("note: no pods to place", err=True)
     _PRINTERS[output](gangs, time.monotonic() - started)
@@ -141,7 +139,7 @@ def _print_table(gangs: Sequence[PlannedGang], elapsed_seconds: float) -> None:
     _print_gangs(table, gangs, [_details(gang) for gang in gangs])
 
 
-def _print_gangs(table: Table, gangs: Sequence[PlannedGang], details: Sequence[Sequence[str]]) -> None:
+def _print_gangs(table: PlainTable, gangs: Sequence[PlannedGang], details: Sequence[Sequence[str]]) -> None:
     """Print ``table`` if each row fits into a line; else its first columns, with the ``details`` below each gang."""
     if not is_too_wide(table):
         print_aligned(table)

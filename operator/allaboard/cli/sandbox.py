@@ -81,12 +81,12 @@ async def _serve(cluster: Sandbox, port: int, kubeconfig_out: Path | None, *, is
 async def _scheduled(kubeconfig: Path, stay: Callable[[], Awaitable[None]], *, is_shown: bool) -> None:
     """Run ``stay`` while the operator runs in this process. An interrupt, which Kopf handles, ends both."""
     # Imported here: it takes a second, which a sandbox without a scheduler can save.
-    from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, operator, page_settings
+    from allaboard.cli.embedded import OperatorEndedError, OperatorStoppedError, api_port, operator
 
-    api = {**page_settings(), "ui": is_shown}
+    port = api_port()
+    address = f"http://127.0.0.1:{port}"
     try:
-        async with operator(kubeconfig, **api):
-            address = f"http://127.0.0.1:{api['api_port']}"
+        async with operator(kubeconfig, ui=is_shown, api_port=port):
             # The operator is no pod of the sandbox, so commands wouldn't find it.
             click.echo(f"export ALLABOARD_API={address}")
             if is_shown:

@@ -16,10 +16,9 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import print_tables
+from allaboard.cli.tables import PlainTable, print_tables
 from allaboard.placement import SearchSettings
 from allaboard.placement.strategies.named import UnknownStrategyError
 from allaboard.placement.strategies.trial import StrategyError
@@ -276,7 +275,7 @@ def _progress(total: int) -> Iterator[_ProgressReport]:
 
 
 def _print_table(outcomes: Sequence[_Outcome], *, waits: bool) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = PlainTable(padding=(0, 2, 0, 0), header_style="bold", pad_edge=True)
     headings = ["STRATEGY", "BATCH", "SEED", "GPUS", "UNALLOCATED %", "FRAGMENTATION %", "PODS FAILED"]
     columns = dict(_COLUMNS)
     if any(run.replay.gangs_preempted for outcome in outcomes for run in outcome.runs):
@@ -301,7 +300,7 @@ def _print_table(outcomes: Sequence[_Outcome], *, waits: bool) -> None:
 
 def _print_waits(outcomes: Sequence[_Outcome]) -> None:
     """Print how long gangs have waited, by size and priority; with several seeds, the gangs of all runs together."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = PlainTable(padding=(0, 2, 0, 0), header_style="bold", pad_edge=True)
     for number, heading in enumerate(("STRATEGY", "GANGS WITH", "GANGS", "WAIT P50 S", "P95 S", "LONGEST S")):
         table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=True)
     for outcome in outcomes:

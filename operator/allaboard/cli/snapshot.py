@@ -12,7 +12,7 @@ import click
 
 from allaboard.cli.boards import Wanted, board_at, open_operator
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import print_notice
+from allaboard.cli.tables import print_notes
 from allaboard.kube.client import ApiError, ApiServer, CredentialsError
 from allaboard.sight.remote import UnreadableError
 from allaboard.whatif.anonymous import anonymized
@@ -29,8 +29,7 @@ def snapshot(output: str, is_anonymous: bool, api: str | None, kubeconfig: str |
         items = asyncio.run(_items(Wanted(api=api or "", kubeconfig=kubeconfig or ""), notes, is_anonymous=is_anonymous))
     except (ApiError, CredentialsError) as error:
         raise BadInputError(str(error)) from error
-    for note in notes:
-        print_notice(f"note: {note}")
+    print_notes(notes)
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1)
     if output == "-":
         click.echo(text)

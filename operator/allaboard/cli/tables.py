@@ -6,11 +6,12 @@ Others wrote parts of what is printed: names, labels, messages. A terminal obeys
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -31,15 +32,35 @@ def line_width() -> int:
     return Console().width if sys.stdout.isatty() else _WIDE_ENOUGH
 
 
-def table_of(*columns: str, wrapped: str = "MESSAGE") -> Table:
-    """Return an empty table without lines. Only the cells of the column ``wrapped`` may be broken between words."""
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="")
+class PlainTable(Table):
+    """A table without lines, with the ``options`` of rich. Unprintable characters are escaped; a cell that has such loses its colours."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"box": None, "pad_edge": False, "padding": (0, _GAP, 0, 0), "header_style": "", **options})
+
+    def add_column(self, header: RenderableType = "", *arguments: Any, **options: Any) -> None:
+        """Add a column, as rich does."""
+        super().add_column(_escaped(header), *arguments, **options)
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row, as rich does."""
+        super().add_row(*map(_escaped, cells), **options)
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The texts of each column: those of the header and of all cells."""
+        return [[str(column.header), *map(str, column.cells)] for column in self.columns]
+
+
+def table_of(*columns: str, wrapped: str = "MESSAGE") -> PlainTable:
+    """Return an empty table. Only the cells of the column ``wrapped`` may be broken between words."""
+    table = PlainTable()
     for column in columns:
         table.add_column(column, no_wrap=column != wrapped, overflow="fold")
     return table
 
 
-def print_tables(*tables: Table) -> None:
+def print_tables(*tables: PlainTable) -> None:
     """Print the tables with an empty line between them.
 
     Raises ``OSError`` if the output can't be written; rich would end the process in this case.
@@ -47,7 +68,7 @@ def print_tables(*tables: Table) -> None:
     click.echo("\n".join("".join(f"{line}\n" for line in _lines(table)) for table in tables), nl=False)
 
 
-def print_with_details(table: Table, details: Sequence[Sequence[str]]) -> None:
+def print_with_details(table: PlainTable, details: Sequence[Sequence[str]]) -> None:
     """Print a table with one line for each row, and below each row its ``details``, wrapped.
 
     If a line is too short, long cells are cut and end with an ellipsis. Cells of numbers are never cut: then a line stays too long.
@@ -69,57 +90,52 @@ def print_wrapped(text: str) -> None:
     click.echo("".join(f"{line}\n" for line in _wrapped(text)), nl=False)
 
 
+def print_notes(notes: Iterable[str]) -> None:
+    """Print notes for the user to stderr, each in one line."""
+    for note in notes:
+        print_notice(f"note: {note}")
+
+
 def print_notice(text: str) -> None:
     """Print a text for the user, which is no part of the answer, to stderr in one line."""
     click.echo(one_line(text), err=True)
 
 
-def print_aligned(table: Table) -> None:
+def print_aligned(table: PlainTable) -> None:
     """Print a table that isn't too wide, without rich, which takes a second for a thousand rows.
 
     Raises ``OSError`` if the output can't be written.
     """
-    widths, rows = _widths(table), zip(*_texts(table), strict=True)
+    widths, rows = _widths(table), zip(*table.texts, strict=True)
     lines = ["".join(cell + " " * (width - cell_len(cell) + _GAP) for cell, width in zip(row, widths, strict=True)) for row in rows]
     click.echo("".join(f"{line.rstrip()}\n" for line in lines), nl=False)
 
 
-def is_too_wide(table: Table) -> bool:
+def is_too_wide(table: PlainTable) -> bool:
     """Return whether a row of ``table`` is longer than a line may be."""
     widths = _widths(table)
     return sum(widths) + _GAP * (len(widths) - 1) > line_width()
 
 
-def _texts(table: Table) -> list[list[str]]:
-    """Return the texts of each column: those of the header and of all cells. Unprintable characters are escaped in ``table`` as well.
-
-    A cell with such characters loses its colours.
-    """
-    for column in table.columns:
-        column.header = _escaped(column.header)
-        column._cells = [_escaped(cell) for cell in column.cells]  # rich has no other way to change a cell
-    return [[str(column.header), *map(str, column.cells)] for column in table.columns]
+def _escaped(cell: RenderableType | None) -> Text | str:
+    if cell is None:
+        return ""
+    return cell if isinstance(cell, Text) and cell.plain.isprintable() else one_line(str(cell))
 
 
-def _escaped(cell: object) -> Text | str:
-    if isinstance(cell, Text) and cell.plain.isprintable():
-        return cell
-    return one_line(str(cell))
-
-
-def _widths(table: Table) -> list[int]:
+def _widths(table: PlainTable) -> list[int]:
     """Return how many characters each column needs."""
-    return [max(map(cell_len, texts)) for texts in _texts(table)]
+    return [max(map(cell_len, texts)) for texts in table.texts]
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(one_line(text), line_width(), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def _fit(table: Table) -> None:
+def _fit(table: PlainTable) -> None:
     """Make each row take one line: the widest columns are cut as far as the line is too short. rich would cut all of them."""
     widths = _widths(table)
-    cut = [place for place, (_, *cells) in enumerate(_texts(table)) if not all(map(_NUMBER.fullmatch, cells))]
+    cut = [place for place, (_, *cells) in enumerate(table.texts) if not all(map(_NUMBER.fullmatch, cells))]
     for _ in range(sum(widths) + _GAP * (len(widths) - 1) - line_width()):
         widest = max(cut, key=widths.__getitem__, default=None)
         if widest is None or widths[widest] <= _SHORTEST_CUT:
@@ -129,9 +145,9 @@ def _fit(table: Table) -> None:
         column.width, column.no_wrap = width, True
 
 
-def _lines(table: Table) -> list[str]:
+def _lines(table: PlainTable) -> list[str]:
     """Return the lines of ``table``. They are longer than a line may be if the table would lose characters otherwise."""
-    for column, texts in zip(table.columns, _texts(table), strict=True):
+    for column, texts in zip(table.columns, table.texts, strict=True):
         # rich cuts cells without a word, and leaves out columns, if it may wrap nothing.
         column.overflow = "ellipsis" if column.no_wrap else "fold"
         if column.width is None:

@@ -4,12 +4,11 @@ import string
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 
-from rich.table import Table
 from rich.text import Text
 
 from allaboard.cli.boards import Shows, Wanted
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import print_tables, table_of
+from allaboard.cli.tables import PlainTable, print_tables, table_of
 from allaboard.cli.watching import show
 from allaboard.sight.values import NodeRow, Nodes
 
@@ -71,7 +70,7 @@ def startable(nodes: Sequence[NodeRow], size: int) -> int:
     return sum(int(node.gpus_free // size) for node in nodes if node.is_ready and not node.is_cordoned)
 
 
-def _nodes(found: Nodes, letters: dict[str, str]) -> Table:
+def _nodes(found: Nodes, letters: dict[str, str]) -> PlainTable:
     table = table_of(
         "NODE", *([_domain_title(found)] if found.grouped_by else []), "GPUS", "FREE", "STRANDED", "USE", "GANGS", wrapped="GANGS"
     )
@@ -85,7 +84,7 @@ def _nodes(found: Nodes, letters: dict[str, str]) -> Table:
     return table
 
 
-def _startable(found: Nodes) -> Table:
+def _startable(found: Nodes) -> PlainTable:
     """Return how many jobs of each size could start, for each domain and in all."""
     table = table_of(
         _domain_title(found) if found.grouped_by else "NODES", *(f"{size} GPU{'S' if size > 1 else ''}" for size in SIZES), "WHOLE NODES"

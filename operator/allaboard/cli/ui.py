@@ -16,7 +16,7 @@ from yarl import URL
 from allaboard.cli.boards import Shows, Wanted, open_board
 from allaboard.cli.inputs import BadInputError
 from allaboard.cli.plan import SOME_DO_NOT_FIT
-from allaboard.cli.tables import print_notice
+from allaboard.cli.tables import print_notes
 from allaboard.kube.client import ApiError, CredentialsError, chosen_context
 from allaboard.settings.options import SettingsError
 from allaboard.sight.access import ByHost, RefusedError
@@ -45,8 +45,7 @@ def ui(api: str | None, snapshots: tuple[str, ...], kubeconfig: str | None, port
 async def _serve(wanted: Wanted, port: int, *, is_opened: bool) -> None:
     notes: list[str] = []
     async with open_board(wanted, notes) as board:
-        for note in notes:
-            print_notice(f"note: {note}")
+        print_notes(notes)
         async with served(board, port, plan=_plan_words(wanted)) as url:
             click.echo(url)
             click.echo("Interrupt with Ctrl-C.", err=True)

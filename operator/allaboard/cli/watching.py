@@ -11,7 +11,7 @@ import yaml
 
 from allaboard.cli.boards import Shows, Wanted, open_board
 from allaboard.cli.inputs import BadInputError
-from allaboard.cli.tables import print_notice
+from allaboard.cli.tables import print_notes, print_notice
 from allaboard.kube.client import ApiError, CredentialsError
 from allaboard.settings.options import SettingsError
 from allaboard.sight.remote import UnreadableError
@@ -48,8 +48,7 @@ async def _show(
 ) -> None:
     notes: list[str] = []
     async with open_board(wanted, notes) as board:
-        for note in notes:
-            print_notice(f"note: {note}")
+        print_notes(notes)
         while True:
             found = await read(board)
             if every is not None and sys.stdout.isatty():
