@@ -4,20 +4,16 @@ The truth is a solver in this module. It reads the objects and the sentences, tr
 """
 
 import itertools
-import json
 import random
 import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from allaboard.settings.options import load_settings
-from allaboard.whatif.board import StoredBoard
-from allaboard.whatif.snapshots import read_cluster
+from tests.unit.whatif.raw_objects import Raw, board_of, raw_group, raw_node, raw_pod
 
 GPU = "nvidia.com/gpu"
 STEPS = {"cpu": 500, "memory": 1 << 30, GPU: 1}
@@ -28,8 +24,6 @@ NEEDS = r"(?:(?P<one>a member )|(?P<members>\d+) members of one role )?needs? (?
 FREE_NOW = r" where (?P<now>\S+) (?:is|are) free"
 FREE_EVER = r"; the nodes \w+ may use have (?P<ever>\S+) in all"
 QUANTITY = re.compile(r"([\d.]+)(Ki|Mi|Gi|m|)")
-
-Raw = dict[str, Any]
 
 
 @dataclass
@@ -64,37 +58,8 @@ def amount(resource: str, text: str) -> int:
     return -int(-units // STEPS[resource])
 
 
-def a_pod(name: str, asked: dict[str, str], group: str = "", **spec: Any) -> Raw:
-    requests = {"requests": asked, "limits": {GPU: asked[GPU]} if GPU in asked else {}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            "uid": name,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {"scheduling.x-k8s.io/pod-group": group} if group else {},
-        },
-        "spec": {"schedulerName": "allaboard", "containers": [{"name": "main", "image": "x", "resources": requests}], **spec},
-        "status": {"phase": "Running" if "nodeName" in spec else "Pending"},
-    }
-
-
-def a_group(name: str, minimum: int) -> Raw:
-    return {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"minMember": minimum},
-    }
-
-
 def a_node(name: str, cpu: int, **labels: str) -> Raw:
-    has = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
-    status = {"allocatable": has, "capacity": has, "conditions": [{"type": "Ready", "status": "True"}]}
-    metadata = {"name": name, "uid": name, "labels": labels}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": []}, "status": status}
+    return raw_node(name, {"cpu": str(cpu), "memory": "64Gi"}, labels, taints=[])
 
 
 def a_case(of: random.Random) -> Case:
@@ -104,21 +69,12 @@ def a_case(of: random.Random) -> Case:
         name = f"n{number}"
         taints = of.choice([[], [], [], [], [DEDICATED], [SPOT], [DEDICATED, SPOT]])
         spec = {"taints": taints, **({"unschedulable": True} if of.random() < 0.15 else {})}
-        has = quantities(of.randint(2, 8), of.randint(2, 8), of.randint(0, 4)) | {"pods": "110"}
+        has = quantities(of.randint(2, 8), of.randint(2, 8), of.randint(0, 4))
         labels = {"pool": pool} if (pool := of.choice(["a", "b", ""])) else {}
-        ready = [{"type": "Ready", "status": "True"}]
-        nodes.append(
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": name, "uid": name, "labels": labels},
-                "spec": spec,
-                "status": {"allocatable": has, "capacity": has, "conditions": ready},
-            }
-        )
+        nodes.append(raw_node(name, has, labels, **spec))
     for name in ("older", "newer"):
         placed = [
-            a_pod(
+            raw_pod(
                 f"{name}-{number}",
                 quantities(of.randint(1, 3), of.randint(1, 2), of.randint(0, 1)),
                 name,
@@ -129,19 +85,19 @@ def a_case(of: random.Random) -> Case:
         ]
         if placed:
             bound += placed
-            groups.append(a_group(name, len(placed)))
+            groups.append(raw_group(name, len(placed)))
     waiting = []
     for role in range(of.randint(1, 2)):
         spec = {"nodeSelector": {"pool": "a"}} if of.random() < 0.3 else {}
         if of.random() < 0.3:
             spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
         asked = quantities(of.randint(1, 4), of.randint(1, 3), of.randint(0, 2))
-        waiting += [a_pod(f"train-{role}-{number}", asked, "train", **spec) for number in range(of.randint(1, 3))]
+        waiting += [raw_pod(f"train-{role}-{number}", asked, "train", **spec) for number in range(of.randint(1, 3))]
     for number, pod in enumerate(waiting):
         pod["metadata"]["labels"]["role"] = pod["metadata"]["name"].split("-")[1]
         pod["metadata"]["creationTimestamp"] = f"2026-01-01T00:01:{number:02}Z"
     minimum = max(1, len(waiting) - of.choice([0, 0, 1]))
-    return Case(nodes, bound, waiting, [*groups, a_group("train", minimum)], minimum)
+    return Case(nodes, bound, waiting, [*groups, raw_group("train", minimum)], minimum)
 
 
 def may_run(pod: Raw, node: Raw) -> bool:
@@ -202,10 +158,7 @@ def fits(case: Case, *, ignores_amounts: bool = False) -> bool:
 
 async def shown(case: Case, folder: Path) -> tuple[str, str]:
     """Return the reason and the message of the gang ``train``, as commands show them."""
-    file = folder / "cluster.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": case.objects}), encoding="utf-8")
-    settings = load_settings({})
-    board = StoredBoard.of(read_cluster([str(file)], settings.reading), settings)
+    board = board_of(case.objects, folder)
     gang = await board.gang("team", "train")
     assert gang is not None
     return gang.row.state, gang.row.message
@@ -326,7 +279,7 @@ async def test_the_reason_and_each_piece_of_advice_hold_for_random_gangs(block: 
 
 def a_role(role: str, number: int, cpu: int, options: dict[str, str] | None = None, **selector: str) -> list[Raw]:
     """Return the pods of one role of the gang ``train``, which state ``options`` as annotations."""
-    found = [a_pod(f"train-{role}-{index}", {"cpu": str(cpu)}, "train", nodeSelector=selector) for index in range(number)]
+    found = [raw_pod(f"train-{role}-{index}", {"cpu": str(cpu)}, "train", nodeSelector=selector) for index in range(number)]
     for pod in found:
         pod["metadata"]["annotations"] = {f"allaboard.dev/{name}": value for name, value in {"role": role, **(options or {})}.items()}
     return found
@@ -336,26 +289,26 @@ async def test_new_nodes_are_advised_in_the_domain_of_the_role_that_needs_them(t
     in_zone = {"required-topology": "zone"}
     waiting = [*a_role("ps", 2, 3, in_zone, pool="y"), *a_role("worker", 2, 1, in_zone, pool="x")]
     nodes = [a_node("a1", 4, zone="a", pool="x"), a_node("b1", 4, zone="b", pool="y")]
-    _, message = await shown(Case(nodes, [], waiting, [a_group("train", 4)], 4), tmp_path)
+    _, message = await shown(Case(nodes, [], waiting, [raw_group("train", 4)], 4), tmp_path)
     assert message.endswith("Would fit with 1 more node like b1 in zone=b.")
 
 
 async def test_all_selectors_are_named_if_the_gang_fits_only_without_all_of_them(tmp_path: Path) -> None:
     waiting = [*a_role("ps", 1, 1, disk="ssd"), *a_role("worker", 1, 2, pool="x")]
-    _, message = await shown(Case([a_node("n1", 4), a_node("n2", 4)], [], waiting, [a_group("train", 2)], 2), tmp_path)
+    _, message = await shown(Case([a_node("n1", 4), a_node("n2", 4)], [], waiting, [raw_group("train", 2)], 2), tmp_path)
     assert "Would fit without its node selector or affinity (disk=ssd; pool=x)." in message
 
 
 async def test_no_negative_number_of_members_is_placeable(tmp_path: Path) -> None:
     """The minimums of the roles together may exceed that of the PodGroup."""
-    group = a_group("train", 2)
+    group = raw_group("train", 2)
     group["metadata"]["annotations"] = {"allaboard.dev/min-members": "ps=4"}
     _, message = await shown(Case([a_node("n1", 4)], [], a_role("ps", 4, 8), [group], 2), tmp_path)
     assert "0 of 2 members placeable" in message
 
 
 async def test_the_required_level_of_the_pod_group_holds_for_a_role_with_its_own(tmp_path: Path) -> None:
-    group = a_group("train", 2)
+    group = raw_group("train", 2)
     group["metadata"]["annotations"] = {"allaboard.dev/required-topology": "rack"}
     waiting = [*a_role("ps", 1, 3), *a_role("worker", 1, 3, {"required-topology": "zone"})]
     nodes = [a_node("n1", 4, rack="r1", zone="c"), a_node("n2", 4, rack="r2", zone="c")]

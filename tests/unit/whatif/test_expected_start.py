@@ -1,25 +1,19 @@
 """Tests that the expected start of a waiting gang is the start that a simulation of the same cluster shows."""
 
-import json
 import random
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from allaboard.settings.options import load_settings
 from allaboard.simulation.workload import Arrival
-from allaboard.whatif.board import StoredBoard
-from allaboard.whatif.snapshots import read_cluster
 from tests.unit.simulation.making import gangs, node, played, task
+from tests.unit.whatif.raw_objects import Raw, board_of, raw_group, raw_node, raw_pod
 
 NOW = 1_900_000_000
 NODES = 4
 SHOWN_TO = 60.0
 """Seconds: expected starts are shown as the next full minute."""
-
-Raw = dict[str, Any]
 
 
 def some_arrivals(seed: int) -> list[Arrival]:
@@ -36,47 +30,19 @@ def a_time(seconds: float) -> str:
 
 def objects_of(arrivals: list[Arrival], running: set[str]) -> list[Raw]:
     """Return a cluster in which the gangs ``running`` have just started, and the others wait in the order of ``arrivals``."""
-    has = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "2", "pods": "110"}
-    found: list[Raw] = [
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": f"n{number}"},
-            "status": {"allocatable": has, "capacity": has, "conditions": [{"type": "Ready", "status": "True"}]},
-        }
-        for number in range(NODES)
-    ]
+    found = [raw_node(f"n{number}", {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "2"}) for number in range(NODES)]
     free = iter(range(NODES))
     for position, arrival in enumerate(arrivals):
         created = a_time(NOW - 100 + position)
-        about = {
-            "namespace": "team",
-            "creationTimestamp": created,
-            "annotations": {"allaboard.dev/walltime": f"{arrival.walltime_seconds:g}s"},
-        }
-        spec = {"minMember": len(arrival.members)}
-        group = {
-            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-            "kind": "PodGroup",
-            "metadata": {**about, "name": arrival.name},
-            "spec": spec,
-        }
-        found.append(group)
+        found.append(raw_group(arrival.name, len(arrival.members), created))
         for index in range(len(arrival.members)):
-            name = f"{arrival.name}-{index}"
-            asked = {"nvidia.com/gpu": "2"}
             runs = {"nodeName": f"n{next(free)}"} if arrival.name in running else {}
-            labels = {"scheduling.x-k8s.io/pod-group": arrival.name}
-            containers = [{"name": "main", "image": "x", "resources": {"requests": asked, "limits": asked}}]
-            found.append(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
-                    "metadata": {**about, "name": name, "uid": name, "labels": labels},
-                    "spec": {"schedulerName": "allaboard", "containers": containers, **runs},
-                    "status": {"phase": "Running", "startTime": a_time(NOW)} if runs else {"phase": "Pending"},
-                }
-            )
+            pod = raw_pod(f"{arrival.name}-{index}", {"nvidia.com/gpu": "2"}, arrival.name, created, **runs)
+            if runs:
+                pod["status"]["startTime"] = a_time(NOW)
+            found.append(pod)
+        for each in found[-1 - len(arrival.members) :]:
+            each["metadata"]["annotations"] = {"allaboard.dev/walltime": f"{arrival.walltime_seconds:g}s"}
     return found
 
 
@@ -86,10 +52,7 @@ async def test_the_first_gang_that_waits_is_expected_to_start_when_the_simulatio
     workload = gangs([node(f"n{number}", 2) for number in range(NODES)], [task(2)], *arrivals)
     simulated = {gang.name: gang for gang in played(workload, "genetic").gangs}
     running = {name for name, gang in simulated.items() if gang.started < 1}
-    file = tmp_path / "cluster.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects_of(arrivals, running)}), encoding="utf-8")
-    settings = load_settings({})
-    board = StoredBoard.of(read_cluster([str(file)], settings.reading), settings)
+    board = board_of(objects_of(arrivals, running), tmp_path)
     first = next(arrival.name for arrival in arrivals if arrival.name not in running)
     shown = await board.gang("team", first)
     assert shown is not None

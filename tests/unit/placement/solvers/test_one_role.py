@@ -1,7 +1,8 @@
-"""A gang of one role is placed exactly: no placement beats the result."""
+"""A gang of one role is placed exactly, by the solver for one role and by that for few roles: no placement beats the result."""
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from allaboard.model.arrays import Integers
 from allaboard.model.constraints import SchedulingSpec
 from allaboard.model.gang import Objective
 from allaboard.model.packing import PACKING
@@ -18,10 +20,19 @@ from allaboard.model.snapshot import Workload, workload_of
 from allaboard.placement import Problem, SearchSettings, build_problem, greedy_seeds, search
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers import one_role as module
+from allaboard.placement.solvers.exact import best_placement
 from allaboard.placement.solvers.one_role import accepts, best_of_one_role
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
 
+Solve = Callable[[Problem, Valuation], Integers | None]
 Shape = tuple[int, int, int]  # cpu and GiB of a node, and its cpu in use
+
+
+def by_patterns(problem: Problem, valuation: Valuation) -> Integers | None:
+    return best_placement(problem, valuation).counts
+
+
+with_each_solver = pytest.mark.parametrize("solve", [best_of_one_role, by_patterns])
 
 
 def a_problem(
@@ -50,6 +61,7 @@ def best_of_all(problem: Problem) -> float:
     return float(Valuation(problem).scores(np.array(placements, dtype=np.int64)[:, None, :]).max())
 
 
+@with_each_solver
 @given(
     shapes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8), st.integers(0, 6)), min_size=1, max_size=5),
     count=st.integers(2, 9),
@@ -63,11 +75,18 @@ def best_of_all(problem: Problem) -> float:
 @example([(4, 8, 0)], 2, 1, 1, 0, Objective.BINPACK, [])
 @example([(4, 4, 0), (4, 4, 0)], 5, 1, 1, 0, Objective.BINPACK, [])
 def test_no_placement_beats_the_best_of_one_role(
-    shapes: list[Shape], count: int, cpu: int, memory: int, gpus: int, objective: Objective, mix: list[tuple[int, int, int]]
+    solve: Solve,
+    shapes: list[Shape],
+    count: int,
+    cpu: int,
+    memory: int,
+    gpus: int,
+    objective: Objective,
+    mix: list[tuple[int, int, int]],
 ) -> None:
     problem = a_problem(shapes, count, cpu, memory, objective, gpus, a_mix(*mix))
     assume(problem.nodes)
-    counts = best_of_one_role(problem, Valuation(problem))
+    counts = solve(problem, Valuation(problem))
     assert counts is not None
     assert (counts <= problem.slots).all()
     assert counts.sum() == min(count, problem.slots.sum())
@@ -99,17 +118,19 @@ def test_gang_of_one_role_needs_no_generations() -> None:
     assert sorted(name for _, name in plan.assignments) == ["n1"] * 3 + ["n2"] * 3
 
 
-def test_ties_go_to_nodes_that_are_in_use_and_then_by_name() -> None:
+@with_each_solver
+def test_ties_go_to_nodes_that_are_in_use_and_then_by_name(solve: Solve) -> None:
     problem = a_problem([(4, 8, 0), (4, 8, 0), (4, 8, 2)], 2, 1, 1)
-    counts = best_of_one_role(problem, Valuation(problem))
+    counts = solve(problem, Valuation(problem))
     assert counts is not None
     assert counts.tolist() == [[0, 0, 2]]
 
 
-def test_gang_on_hundreds_of_equal_nodes_is_placed_exactly() -> None:
+@with_each_solver
+def test_gang_on_hundreds_of_equal_nodes_is_placed_exactly(solve: Solve) -> None:
     problem = a_problem([(16, 64, 0)] * 400 + [(16, 64, 8)] * 100, 1500, 1, 1)
     valuation = Valuation(problem)
-    counts = best_of_one_role(problem, valuation)
+    counts = solve(problem, valuation)
     assert counts is not None
     assert counts.sum() == 1500
     assert ((counts > 0) & (counts < problem.slots)).sum() == 1  # the other nodes are full or empty
@@ -127,18 +148,20 @@ def test_solver_for_one_role_accepts_no_problem_with_several_roles_or_without_no
     assert not accepts(two)
 
 
-def test_first_of_equal_nodes_by_name_takes_the_most_pods() -> None:
-    counts = best_of_one_role(problem := a_problem([(2, 8, 0), (2, 8, 0)], 3, 1, 1), Valuation(problem))
+@with_each_solver
+def test_first_of_equal_nodes_by_name_takes_the_most_pods(solve: Solve) -> None:
+    counts = solve(problem := a_problem([(2, 8, 0), (2, 8, 0)], 3, 1, 1), Valuation(problem))
     assert counts is not None
     assert counts.tolist() == [[2, 1]]
 
 
-def test_fuller_node_is_taken_if_nodes_cost_the_same() -> None:
+@with_each_solver
+def test_fuller_node_is_taken_if_nodes_cost_the_same(solve: Solve) -> None:
     """Where the shape of the packing is flat, a node costs the same however full it is."""
     cluster = snapshot([node(name, {"cpu": 8000}) for name in "ab"], {"b": {"cpu": 4000}})
     flat = replace(PACKING, shape=((0, 5), (100, 5)))
     problem = build_problem(pods("worker", 2, {"cpu": 1000}), 2, cluster, objective=Objective.BINPACK, packing=flat)
-    counts = best_of_one_role(problem, Valuation(problem))
+    counts = solve(problem, Valuation(problem))
     assert counts is not None
     assert counts.tolist() == [[0, 2]]
 
