@@ -8,6 +8,7 @@ import pytest
 
 from allaboard.app import App
 from allaboard.gangs import owner_watches
+from allaboard.kube import first_served
 from allaboard.model.gang import GangKey
 from allaboard.model.pod import WALLTIME
 from allaboard_sandbox.faults import Fault
@@ -21,7 +22,8 @@ RAY_KINDS = {"rayjobs": "RayJob", "rayclusters": "RayCluster"}
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner_watches, "_RETRY_SECONDS", 0.2)
+    for module in (owner_watches, first_served):
+        monkeypatch.setattr(module, "RETRY_SECONDS", 0.2)
     monkeypatch.setattr(owner_watches, "_WATCH_SECONDS", 1)
 
 
