@@ -129,7 +129,7 @@ image: ## Build the image with SBOM and provenance into build/image.tar (needs d
 		$(if $(filter 1 true,$(PUSH)),--push,$(ARCHIVE)) .
 
 bench: $(READY) ## Run the benchmarks
-	for benchmark in $(SEARCHES) waking policy preemption bench_memory gpu_scrape hostile throughput churn; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
+	for benchmark in $(SEARCHES) waking policy preemption bench_memory api_loop gpu_scrape hostile throughput churn; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
 
 bench-quick: $(READY) ## Run a sample of the benchmarks of the search, in four minutes
 	for benchmark in $(SEARCHES); do $(BIN)/python benchmarks/$$benchmark.py --quick || exit 1; done

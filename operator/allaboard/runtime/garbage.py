@@ -7,4 +7,4 @@ def freeze_objects() -> None:
     """Exclude the present objects from garbage collection, which would stop the event loop to walk them all."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 5, 2_000)  # young objects take a few milliseconds; a full collection is rare
+    gc.set_threshold(5_000, 2, 10_000)  # a collection of young objects takes a few milliseconds; a full collection is rare

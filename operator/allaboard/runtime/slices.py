@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-SLICE_SECONDS = 0.01
+SLICE_SECONDS = 0.005
 """Seconds that a slice lasts at least. Shorter slices would delay the work: other tasks may run for as long after each slice."""
 
 

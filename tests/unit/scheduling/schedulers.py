@@ -236,7 +236,7 @@ class World:
         self.registry.observe_group(PodGroup(key, f"uid-{name}", 1, minimum, 60, fields.get("created", 0.0), options or {}))
         fields = {"owner": SET, "namespace": namespace, "labels": ((POD_GROUP_LABEL, name),), **fields}
         for number, pod in enumerate(pods(name, size, {"cpu": cpus * 1000})):
-            binding = {"node_name": "n", "stamped_min_member": minimum, "transaction": "run"} if number < bound else {}
+            binding: dict[str, Any] = {"node_name": "n", "stamped_min_member": minimum, "transaction": "run"} if number < bound else {}
             self.view.upsert_pod(replace(pod, **fields, **binding))
         return key
 
