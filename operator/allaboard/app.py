@@ -11,10 +11,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from allaboard.admission_reflectors import follow_bind_admission
 from allaboard.binding.bind import Binder
 from allaboard.binding.job_suspension import JobRestarter
 from allaboard.binding.requester import Requester
 from allaboard.binding.volume_binding import VolumeBinder
+from allaboard.cluster.bind_admission import BindAdmission
 from allaboard.cluster.budgets import Budgets, budget_from
 from allaboard.cluster.reservations import Ledger
 from allaboard.cluster.run_times import RunTimes
@@ -204,7 +206,10 @@ class App:
         volume_binder = VolumeBinder(
             server, self.view, lease or Unfenced(), settings.volume_binding_timeout_seconds, settings.bind_attempts
         )
-        writers = Writers(binder, restarter, term, settings.dry_run, requester, request_backoff, volume_binder)
+        admission = BindAdmission(self.view.namespaces)
+        writers = Writers(
+            binder, restarter, term, settings.dry_run, requester, request_backoff, volume_binder, may_refuse=admission.may_refuse
+        )
         policy, is_fresh = Policy.by(settings), lambda: self.is_fresh
         cycle = cycle_of(gangs, self.queue, self.ranks, planner, reporter, writers, policy, self.budgets.of, is_fresh)
         window = BatchWindow(lambda: self.registry.arrivals, settings.batch_window_seconds, settings.batch_window_max_seconds)
@@ -238,6 +243,7 @@ class App:
         following = cycle.executor.provisionings.run(lambda: self.leads, settings.resync_seconds)
         self._spawn("provisioning requests", following, on_failure)
         self._spawn("reflect resourceclaims", follow_resource_claims(server, self.view), on_failure)
+        self._spawn("reflect admission", self._follow_admission(server, admission), on_failure)
         self._spawn("write", writer.run(binder.wait_until_idle), on_failure)
         self._spawn("resync", self._resync(podgroups, podgroup_writer), on_failure)
         owners = self._owner_watches(server)
@@ -391,6 +397,9 @@ class App:
 
         self._spawn("reflect pipelines", reflect(), on_failure)
         self._spawn("refuse pipelines", undeployed.run(), on_failure)
+
+    def _follow_admission(self, server: ApiServer, admission: BindAdmission) -> Coroutine[None, None, None]:
+        return follow_bind_admission(server, admission)
 
     def _owner_watches(self, server: ApiServer) -> OwnerWatches:
         return OwnerWatches(server, self.registry.observe_owner)

@@ -15,6 +15,7 @@ from allaboard.cli import bundled
 from allaboard_sandbox.faults import FOR_EVER, Call, Hold
 from tests.cluster import Cluster
 from tests.stories import bound, gang_pod, pods, running, status_of
+from tests.webhooks import BIND_WEBHOOK
 
 from .gangs import GangSpec, manifests
 from .operators import Operator
@@ -111,9 +112,9 @@ async def arrival(cluster: Cluster, kind: str, name: str) -> AsyncIterator[GangS
 
 
 def install_crds(cluster: Cluster) -> None:
-    """Install the CRDs, so that PodGroups are served."""
-    for crd in bundled.crds():
-        cluster.apply(crd)
+    """Install the CRDs, so that PodGroups are served, and a webhook that matches binds, so that these are dry-run."""
+    for manifest in (*bundled.crds(), BIND_WEBHOOK):
+        cluster.apply(manifest)
 
 
 def furnish(cluster: Cluster) -> None:

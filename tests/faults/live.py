@@ -22,6 +22,7 @@ from allaboard_sandbox import ApiError, Fault
 from allaboard_sandbox.faults import FOR_EVER
 from tests.cluster import Cluster
 from tests.tasks import beside
+from tests.webhooks import BIND_WEBHOOK
 
 from .gangs import HIGH, HIGH_PRIORITY, Body, GangSpec, Role, manifests
 from .judge import Judge, Request, ViolationError, excuses
@@ -320,6 +321,7 @@ async def play_live(
     await asyncio.to_thread(
         cluster.create, {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": HIGH}, "value": HIGH_PRIORITY}
     )
+    await asyncio.to_thread(cluster.apply, BIND_WEBHOOK)
     chance, result = random.Random(seed), LiveResult()
     played = [LiveSchedule(number, seed, cluster, judge) for number in range(schedules)]
     async with (

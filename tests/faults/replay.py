@@ -13,15 +13,19 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from . import variations
 from .scenes import Scenes
 from .schedules import options
-from .stops import SchedulesWithLeaders, SchedulesWithRestarts
+from .stops import SchedulesWithLeaders, SchedulesWithRestarts, SchedulesWithWebhooks
 
 MACHINES: dict[str, type[RuleBasedStateMachine]] = {
     "plain": Scenes,
     "restarts": SchedulesWithRestarts,
     "leaders": SchedulesWithLeaders,
+    "webhooks": SchedulesWithWebhooks,
 }
-SHARES = {"plain": 0.42, "restarts": 0.42, "leaders": 0.16, variations.VARIED: 0.1}
-"""The part of all played schedules that each kind has. Schedules with leaders are few, since they take four times as long."""
+SHARES = {"plain": 0.42, "restarts": 0.42, "leaders": 0.16, "webhooks": 0.16, variations.VARIED: 0.1}
+"""The number of schedules of each kind, as a part of ``SCHEDULES`` or ``SAMPLE``.
+
+Schedules with leaders are few, since they take four times as long.
+"""
 BLOB = re.compile(r"\n?You can reproduce this test case by temporarily adding @reproduce_failure\('[^']+', b'([^']+)'\).*")
 """Hypothesis's message on how to play a failing schedule again."""
 

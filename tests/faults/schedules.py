@@ -3,6 +3,7 @@
 A schedule that fails is shrunk and printed with a seed; ``make faults SEED=…`` plays exactly that schedule again.
 """
 
+import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ SCHEDULES, SAMPLE = 1000, 100
 """Schedules played by ``make faults``, and by the tests."""
 STEPS = 12
 GANGS_AT_MOST = 6
+_WEBHOOK_SECONDS = 90.0
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class Schedules(RuleBasedStateMachine):
     """Random schedules of single acts, in which the scheduler is never stopped or killed."""
 
     replicas = 1
+    watches_admission = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +87,11 @@ class Schedules(RuleBasedStateMachine):
             page=page,
             shares_gpus=shares_gpus,
             has_policies=has_policies,
+            watches_admission=self.watches_admission,
         )
+        if self.watches_admission:
+            chance = random.Random(seed)
+            self.world.let_webhook_come(chance.uniform(0, _WEBHOOK_SECONDS), chance.choice(["never", "seen", "silent", "unreadable"]))
         team = GangSpec("theirs", size=2, minimum=2, namespace="team")
         self.world.add(team)
         self.world.advance(3)

@@ -9,6 +9,7 @@ import functools
 import gc
 import itertools
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
@@ -21,6 +22,7 @@ from unittest import mock
 from allaboard import app as app_module
 from allaboard.app import App
 from allaboard.cli import bundled
+from allaboard.cluster.bind_admission import BindAdmission
 from allaboard.gangs.owner_watches import OwnerWatches
 from allaboard.kube.client import ApiServer
 from allaboard.placement import Plan, Problem, SearchSettings, search
@@ -135,10 +137,20 @@ class Replica:
 
 
 class _Operator(App):
-    """The operator without its watches of pipelines and of owners, which would change the random draws of every schedule."""
+    """The operator without its watches of pipelines and of owners, which would change the random draws of every schedule.
+
+    It watches the webhooks that see binds only if the simulation ``watches_admission``. Otherwise all gangs are dry-run.
+    """
+
+    watches_admission = False
 
     def _refuse_pipelines(self, *_: object) -> None:
         pass
+
+    async def _follow_admission(self, server: ApiServer, admission: BindAdmission) -> None:
+        if not self.watches_admission:
+            await asyncio.Event().wait()
+        await super()._follow_admission(server, admission)
 
     def _owner_watches(self, server: ApiServer) -> OwnerWatches:
         return OwnerWatches(server, self.registry.observe_owner, kinds=())
@@ -166,7 +178,8 @@ class Simulation:
     """One schedule's cluster and its scheduler. Use as a context manager: the loop and its time end with it.
 
     One of the ``replicas`` leads. If the cluster ``shares_gpus``, HAMi assigns parts of GPUs. If it ``has_policies``, the scheduler
-    reserves capacity for waiting gangs, and evicts pods for gangs of higher priority.
+    reserves capacity for waiting gangs, and evicts pods for gangs of higher priority. If it ``watches_admission``, binds are dry-run only
+    while a webhook matches them, or if that isn't known; at first there is no webhook.
     """
 
     def __init__(
@@ -181,8 +194,9 @@ class Simulation:
         page: int = 0,
         shares_gpus: bool = False,
         has_policies: bool = False,
+        watches_admission: bool = False,
     ) -> None:
-        self.shares_gpus, self.has_policies = shares_gpus, has_policies
+        self.shares_gpus, self.has_policies, self.watches_admission = shares_gpus, has_policies, watches_admission
         self._stack = ExitStack()
         self.loop = VirtualLoop()
         self._variation = _VARIATION.get()
@@ -204,6 +218,7 @@ class Simulation:
         self.judge.standing.shows_conditions = crd == "ours"
         self.judge.reserving.is_on = has_policies
         self.judge.reserving.epoch = BEGINNING
+        self.judge.commits.dry_runs_from = math.inf if watches_admission else 0.0
         note_strikes(self.sandbox.faults, self.judge.books)
         self.network = Network(page=page)
         self._lives = itertools.count(1)
@@ -312,6 +327,7 @@ class Simulation:
         replica.searcher = InlineSearcher(self.chance)
         searcher: Any = replica.searcher  # has only the methods of a Searcher that are used
         app = _Operator(settings, searcher, lambda make: nullcontext(make(server)))
+        app.watches_admission = self.watches_admission
 
         def on_death() -> None:
             self._keep(asyncio.ensure_future(self._restart_ended(replica, app)))

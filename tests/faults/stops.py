@@ -199,6 +199,12 @@ class SchedulesWithRestarts(Scenes):
     killed_while_another_heals = killed_while_a_third_heals = the_scheduler_is_killed_while_a_gang_heals
 
 
+class SchedulesWithWebhooks(SchedulesWithRestarts):
+    """Random schedules in which binds are dry-run only from when a webhook matches them, which may come at any moment."""
+
+    watches_admission = True
+
+
 class SchedulesWithLeaders(SchedulesWithRestarts):
     """Scenes with two replicas; the leader also stands still at any moment, and goes on when the other has taken over."""
 

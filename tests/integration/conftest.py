@@ -18,6 +18,7 @@ from allaboard.scheduling import requeues
 from allaboard.settings.options import load_settings
 from tests.cluster import Cluster, Home
 from tests.stories import gang_pod as gang_pod  # most tests here use it
+from tests.webhooks import BIND_WEBHOOK
 
 CONFIG = Path(__file__).parents[2] / "config"
 PIPELINES = CONFIG / "components" / "pipelines"
@@ -77,6 +78,14 @@ def pipeline_rights(cluster: Cluster) -> Iterator[None]:
     yield
     for manifest in manifests:
         cluster.delete(f"{manifest['kind'].lower()}s", manifest["metadata"]["name"])
+
+
+@pytest.fixture
+def watched_binds(cluster: Cluster) -> Iterator[None]:
+    """Configure a webhook that matches binds, so that these are dry-run first."""
+    cluster.create(BIND_WEBHOOK)
+    yield
+    cluster.delete("validatingwebhookconfigurations", BIND_WEBHOOK["metadata"]["name"])
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ async def test_gang_that_loses_a_member_is_reported_as_partially_bound_until_it_
     await cluster.wait_for(lambda s: conditions(s).get("PartiallyBound") == "False")
 
 
+@pytest.mark.usefixtures("watched_binds")
 async def test_no_member_is_bound_after_a_refused_dry_run(cluster: Cluster, app: App) -> None:
     cluster.add_node("node-1")
     cluster.faults.add(Fault("bind", "pods", times=10_000, status=403, message="admission says no", dry_run=True))

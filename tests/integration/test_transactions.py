@@ -65,6 +65,7 @@ def fill(cluster: Cluster) -> None:
     cluster.create(foreign_pod("node-1", "4"))
 
 
+@pytest.mark.usefixtures("watched_binds")
 @pytest.mark.parametrize("change", [delete, cordon, become_unready, shrink, replace, fill])
 async def test_no_member_is_bound_to_a_node_that_becomes_unsuitable_during_the_dry_run(
     change: Callable[[Cluster], None], cluster: Cluster, start_app: StartApp
@@ -96,6 +97,7 @@ def _has_seen_change(app: App, before: tuple[Any, int], change: Callable[[Cluste
     return (app.view.node("node-1"), app.view.counts["pods"]) != before
 
 
+@pytest.mark.usefixtures("watched_binds")
 @pytest.mark.parametrize("rejected", ["w-0", "w-1", "w-2"])
 async def test_gang_of_bare_pods_is_not_bound_in_part_when_a_webhook_refuses_the_bind_of_one_pod(
     rejected: str, cluster: Cluster, start_app: StartApp
@@ -109,6 +111,7 @@ async def test_gang_of_bare_pods_is_not_bound_in_part_when_a_webhook_refuses_the
     assert not bound(cluster)
 
 
+@pytest.mark.usefixtures("watched_binds")
 async def test_pods_with_equal_requests_and_different_labels_get_separate_dry_runs(cluster: Cluster, start_app: StartApp) -> None:
     """The gang has two roles of the same requests, each with a controller; admission rejects the pods of one role."""
     await start_app()
@@ -174,6 +177,7 @@ async def test_capacity_of_an_unanswered_bind_stays_assumed_while_the_bind_may_a
     assert bound(cluster) == ["a-0", "a-1"]
 
 
+@pytest.mark.usefixtures("watched_binds")
 async def test_unanswered_bind_that_arrives_after_its_capacity_was_freed_is_rejected(
     cluster: Cluster, start_app: StartApp, late_posts: LatePosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

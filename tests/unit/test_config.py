@@ -54,6 +54,17 @@ READ = {
     "namespaces": WATCHED,
     "resourceclaims.resource.k8s.io": WATCHED,
     "csistoragecapacities.storage.k8s.io": WATCHED,
+    **{
+        f"{each}.admissionregistration.k8s.io": WATCHED
+        for each in (
+            "validatingwebhookconfigurations",
+            "mutatingwebhookconfigurations",
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+        )
+    },
     "storageclasses.storage.k8s.io": WATCHED,
     "jobs.batch": READS,
     "leases.coordination.k8s.io allaboard": {"get"},

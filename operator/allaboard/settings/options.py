@@ -205,8 +205,8 @@ class Settings(BaseSettings):
     )
     dry_run: Literal["role", "all", "none"] = Field(
         "role",
-        description="Binds that are dry-run before a gang is bound: one of each pod template (`role`), or all if bound pods couldn't be"
-        " released again; always all (`all`); or none (`none`).",
+        description="Binds that are dry-run before a gang is bound. `role`: where a webhook or an admission policy may refuse binds, one of"
+        " each pod template, or all if bound pods couldn't be released again. `all`: always all. `none`: none.",
     )
     bind_concurrency: int = Field(64, ge=1, le=1024, description="Most binds at once. One namespace has at most three quarters of them.")
     volume_binding_timeout_seconds: float = Field(

@@ -1,12 +1,17 @@
 """Acts between API server and clients: requests that fail or are held, and watches that break, lag or fall silent."""
 
+import copy
+import math
+
 from allaboard_sandbox import Fault
 from allaboard_sandbox.faults import FOR_EVER
+from tests.webhooks import BIND_WEBHOOK
 
 from ..gangs import GangSpec
 from ..judge.excuses import LONG_SEARCHES
 from ..simulation import BRIEF_SECONDS, Simulation, happens
 
+_KNOWN_SECONDS = 8.0
 _SILENCE_SECONDS = 100.0
 """Longest time in seconds for which a dead connection may go unnoticed."""
 
@@ -26,8 +31,41 @@ class Wire(Simulation):
     @happens
     def refuse_for_good(self, spec: GangSpec, verb: str, status: int, retry_after: int | None) -> None:
         """Refuse requests of one kind about one gang for good, as a webhook or a quota does."""
+        if verb == "bind" and self.has_unmatched_binds:
+            self.match_binds()
         self.lasting.append(Fault(verb, "pods", f"{spec.base}-*", times=FOR_EVER, status=status, retry_after=retry_after, dry_run=None))
         self.sandbox.faults.add(self.lasting[-1])
+
+    @happens
+    def let_webhook_come(self, seconds: float, manner: str) -> None:
+        """Let a webhook that matches binds come after ``seconds``, unless one has come or ``manner`` is "never".
+
+        ``manner``: whether schedulers see it come, or their watch is "silent", or the webhooks are "unreadable".
+        """
+
+        def come() -> None:
+            if not self.has_unmatched_binds:
+                return
+            if manner == "silent":
+                self.silence("validatingwebhookconfigurations")
+            if manner == "unreadable":
+                self.sandbox.faults.add(Fault("list", "validatingwebhookconfigurations", times=FOR_EVER, status=403))
+                self.compact()
+            self.match_binds()
+
+        if manner != "never":
+            self.loop.call_later(seconds, come)
+
+    @property
+    def has_unmatched_binds(self) -> bool:
+        """True while schedulers watch for webhooks, and none matches binds."""
+        return self.judge.commits.dry_runs_from == math.inf
+
+    @happens
+    def match_binds(self) -> None:
+        """Configure a webhook that matches binds. Schedulers know it a few seconds later, also if a watch is silent."""
+        self.sandbox.create(copy.deepcopy(BIND_WEBHOOK))
+        self.judge.commits.dry_runs_from = self.loop.time() + _KNOWN_SECONDS
 
     @happens
     def slow_down(self, seconds: float) -> None:

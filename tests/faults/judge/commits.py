@@ -71,6 +71,8 @@ class Commits:
     patience: float = 1.0
     wait_until_idle: float = IDLE_SECONDS
     fresh: float = FRESH_SECONDS
+    dry_runs_from: float = 0.0
+    """The time from which schedulers know that admission may refuse binds, so that binds must be dry-run."""
     _bursts: dict[GangSpec, Burst] = field(default_factory=dict)
     _in_vain: dict[tuple[GangSpec, str], list[float]] = field(default_factory=dict)  # times of commits that bound no pod
 
@@ -78,7 +80,7 @@ class Commits:
         """Check a bind of ``pod`` that has reached the API server, whatever the server answers."""
         if (spec := self.books.gang_of(pod)) is not None:
             self._join(request, spec, pod)
-            if spec in self._bursts and not self.books.is_retry(request):
+            if spec in self._bursts and not self.books.is_retry(request) and request.sent >= self.dry_runs_from:
                 self._check_dry_run(request, spec)
 
     def check_now(self) -> None:
@@ -143,7 +145,7 @@ class Commits:
         If binds can't be undone, each pod must have been dry-run.
         """
         first = [request for request in burst.attempted.values() if request.sent - burst.sent < _AT_ONCE_SECONDS]
-        if len(first) < 2 or not (burst.spec.is_releasable or burst.base):
+        if len(first) < 2 or not (burst.spec.is_releasable or burst.base) or burst.sent < self.dry_runs_from:
             return  # a single bind needs no dry run, and binds of members that can't be released are checked one by one
         if not self._is_fresh(burst.process, burst.spec, burst.sent):
             self.accuse("dry run", f"{len(first)} members of {burst.spec.name} are bound, and no member was dry-run just before")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.faults.forks import Forks, forking
 
-from . import commits, halves, late, leaders, policies, releases, rules, runs, turns
+from . import commits, halves, late, leaders, policies, releases, rules, runs, turns, webhooks
 from .mutant import Edit, Mutant, patched, plant
 
 __all__ = ["MOST", "MUTANTS", "Edit", "Mutant", "Verdict", "hunt", "hunt_all", "plant"]
@@ -30,6 +30,7 @@ MUTANTS = (
     *rules.MUTANTS,
     *runs.MUTANTS,
     *policies.MUTANTS,
+    *webhooks.MUTANTS,
 )
 
 
