@@ -424,7 +424,7 @@ STORIES: tuple[Story, ...] = (
         (NodeShape("53", "476G"), NodeShape("31", "96G")),
         _order_trap,
     ),
-    Story("tight", "Greedy rules fail; the genetic search places the gang", _TIGHT_NODES, _tight),
+    Story("tight", "Greedy rules fail; the search places the gang", _TIGHT_NODES, _tight),
     Story("priority", "Capacity is kept for the gang of high priority", (NodeShape("64", gpus=8),) * 4, _priority),
     Story("backfill", "A short job runs before the time that a gang waits for", (NodeShape("64", gpus=8),) * 2, _backfill),
     Story("preemption", "A whole gang is evicted for a job of high priority", (NodeShape("64", gpus=8),) * 2, _preemption),

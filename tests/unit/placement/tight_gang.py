@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
+from allaboard.placement.solvers.improve import EXACT, STEPS
 
 from .clusters import GI, node, pods, snapshot
 
@@ -24,6 +25,8 @@ ROLES = (
     ("learner", 18, 4, 16),
 )
 MOST_GREEDY_SLOTS = 44
+GENETIC = tuple(step for step in STEPS if step != EXACT)
+"""The steps of a search without the proof of the best placement, after which gangs of few roles need no generations."""
 
 
 def tight_cluster() -> Snapshot:

@@ -71,7 +71,7 @@ class SearchReport:
     Scores are in points (``points.Scale``): 100 where the placement costs nothing, 0 where each member costs as much as it can. A score
     above 100 means that the cluster's GPUs are of more use than before. ``stopped_by`` is one of
 
-    - ``exact``: the best placement is known without a search (one pod, or interchangeable pods);
+    - ``exact``: the placement was found without a search, and is proved to be the best;
     - ``optimal``: no placement can be better than the one found;
     - ``domain``: as ``exact`` or ``optimal``, but only within the domains that were chosen for members that must share one;
     - ``joint``: the gang was placed together with other gangs, by a joint search;

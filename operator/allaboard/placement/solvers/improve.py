@@ -23,8 +23,9 @@ from allaboard.placement.solvers.local_search import round_cost, search_locally
 from allaboard.placement.solvers.milp import Finding, holds, solve
 from allaboard.placement.solvers.progress import FoundPlacement, Progress
 
-POLISH, EVOLUTION, SOLVER = "polish", "evolution", "solver"
-STEPS = (POLISH, EVOLUTION, SOLVER)
+EXACT, POLISH, EVOLUTION, SOLVER = "exact", "polish", "evolution", "solver"
+STEPS = (EXACT, POLISH, EVOLUTION, SOLVER)
+"""The steps of a search. A gang whose best placement is found by ``EXACT`` needs none of the others."""
 
 _EPSILON = 1e-9
 _BEST_PLACEMENTS = 3  # Placements that get a local search.

@@ -15,17 +15,17 @@ from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation, one_each
 from allaboard.placement.rules.segments import Segments
-from allaboard.placement.solvers import one_role
+from allaboard.placement.solvers import exact
 from allaboard.placement.solvers.bounds import bounds_of, score_bound
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.candidates import needed_rows
 from allaboard.placement.solvers.domains import in_best_domains
+from allaboard.placement.solvers.exact import UNKNOWN, Optimum, best_placement
 from allaboard.placement.solvers.explain import explain
 from allaboard.placement.solvers.genetic import SearchSettings, Target
 from allaboard.placement.solvers.greedy import best_first, greedy_seeds
-from allaboard.placement.solvers.improve import STEPS, Improvement
+from allaboard.placement.solvers.improve import EXACT, STEPS, Improvement
 from allaboard.placement.solvers.milp import Finding, solve
-from allaboard.placement.solvers.one_role import best_of_one_role
 from allaboard.placement.solvers.parts import Parts, parts_of, placed_in_turn
 from allaboard.placement.solvers.progress import Progress
 
@@ -47,7 +47,7 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     chosen_domains = _within_domains(problem, settings, budget, is_impossible=is_impossible)
     finding, slots, parts, is_fixed = chosen_domains.finding, chosen_domains.slots, chosen_domains.parts, chosen_domains.is_fixed
     is_confined, problem = bool(problem.couplings), chosen_domains.problem
-    # 3. Leave out the nodes that no placement needs. Place interchangeable pods exactly, and other gangs by greedy rules, role by role.
+    # 3. Leave out the nodes that no placement needs. Place gangs of few roles at the least cost, and other gangs by greedy rules.
     whole, rows = problem, needed_rows(problem)
     if slots is not None:
         rows = np.union1d(rows, np.flatnonzero(slots.any(axis=0)))
@@ -55,11 +55,13 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     progress = Progress(problem, Valuation(problem))
     if slots is not None:
         progress.add("solver", [("solver", slots[:, rows])])
-    best = None if is_fixed else _best_known(problem, progress.valuation)
+    known = UNKNOWN
+    if not is_fixed and EXACT in steps and (len(problem.roles) == 1 or bounds.placeable == problem.total):
+        known = _best_known(problem, progress.valuation)
     if is_fixed:
         pass  # the placement of the solver, or of one pod after another, is kept
-    elif best is not None:
-        progress.add("exact", [("exact", best)])
+    elif known.counts is not None:
+        progress.add("exact", [("exact", known.counts)])
     else:
         progress.add("greedy", greedy_seeds(problem, progress.valuation, goes_on=lambda: not budget.is_over))
     greedy = next((placement for placement in progress.placements if placement.name != "solver"), progress.best)
@@ -70,7 +72,9 @@ def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Coll
     elif finding is Finding.CANNOT_FIT:
         stopped_by = "proof"
         progress.add("solver", [])
-    elif best is None and not is_fixed:
+    elif known.is_impossible and problem.minimum == problem.total and not is_confined:
+        stopped_by = "proof"
+    elif known.counts is None and not is_fixed:
         target = Target(bounds.placeable, score_bound(problem))
         is_proof = finding is not Finding.NOT_FOUND  # the gang may fit in other domains than those that greedy rules chose
         stopped_by = Improvement(progress, settings, seed, target, budget, steps, is_proof=is_proof).run()
@@ -157,11 +161,11 @@ def brief_cost(problem: Problem) -> int:
     return roles * (500 + 4 * nodes)
 
 
-def _best_known(problem: Problem, valuation: Valuation) -> Integers | None:
-    """Return the best possible placement: int64[roles, nodes]; None unless it can be found without a search."""
+def _best_known(problem: Problem, valuation: Valuation) -> Optimum:
+    """Return the best possible placement, or the proof that not all pods fit, if either can be found without a search."""
     if problem.total == 1:
-        return _only_pod(problem, valuation)
-    return best_of_one_role(problem, valuation) if one_role.accepts(problem) else None
+        return Optimum(_only_pod(problem, valuation))
+    return best_placement(problem, valuation) if exact.accepts(problem) else UNKNOWN
 
 
 def _only_pod(problem: Problem, valuation: Valuation) -> Integers:

@@ -21,7 +21,7 @@ from allaboard.placement.solvers.local_search import search_locally
 from allaboard.planning.search_processes import JOINT_EFFORT
 from tests.unit.placement.clusters import GPU, node, pods, random_counts, snapshot
 from tests.unit.placement.three_partition import three_partition
-from tests.unit.placement.tight_gang import tight_cluster, tight_gang
+from tests.unit.placement.tight_gang import GENETIC, tight_cluster, tight_gang
 from tests.unit.scheduling.clocks import Clock
 
 SHORT = SearchSettings(effort=600_000)
@@ -44,7 +44,7 @@ def test_short_search_gives_up_on_a_three_partition_problem_without_a_verdict(no
 def test_short_search_places_a_tight_gang_of_few_roles(objective: Objective) -> None:
     gang, cluster = tight_gang(), tight_cluster()
     problem = build_problem(gang, len(gang), cluster, objective=objective)
-    plan = search(problem, SHORT, 1)
+    plan = search(problem, SHORT, 1, steps=GENETIC)
     assert (plan.feasible, plan.search.found_by) == (True, "evolution")
     assert verify(dict(plan.assignments), gang, cluster) == ()
 

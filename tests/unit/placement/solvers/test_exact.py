@@ -14,7 +14,7 @@ from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers import exact as module
 from allaboard.placement.solvers.exact import accepts, best_placement
 from tests.unit.placement.clusters import GI, GPU, node, pods, snapshot
-from tests.unit.placement.solvers.test_one_role import a_mix, a_problem
+from tests.unit.placement.solvers.test_exact_of_one_role import a_mix, a_problem
 
 
 def test_no_gang_without_nodes_and_no_gang_with_many_roles_is_placed_exactly() -> None:

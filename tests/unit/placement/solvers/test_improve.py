@@ -22,7 +22,7 @@ from allaboard.placement.solvers.milp import Answer, Finding, satisfies
 from allaboard.placement.solvers.progress import Progress
 from tests.unit.placement.clusters import GPU, Case, cases, node, pods, snapshot
 from tests.unit.placement.three_partition import three_partition
-from tests.unit.placement.tight_gang import tight_cluster, tight_gang
+from tests.unit.placement.tight_gang import GENETIC, tight_cluster, tight_gang
 
 
 def names(plan: Plan) -> list[str]:
@@ -58,7 +58,7 @@ def test_usual_gang_needs_only_a_few_generations() -> None:
         [node(f"node-{index}", {"cpu": 32_000, GPU: 8}) for index in range(30)],
         {f"node-{index}": {"cpu": 500 * index, GPU: index % 3} for index in range(30)},
     )
-    plan = search(build_problem(gang, len(gang), cluster, objective=Objective.FRAGMENTATION), SearchSettings(), 1)
+    plan = search(build_problem(gang, len(gang), cluster, objective=Objective.FRAGMENTATION), SearchSettings(), 1, steps=GENETIC)
     assert (plan.search.stopped_by, plan.search.found_by) == ("patience", "greedy")
     assert plan.search.generations < 10
 

@@ -3,6 +3,7 @@
 import pickle
 import random
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from importlib import import_module
 
@@ -20,10 +21,11 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.members import Rules
 from allaboard.placement.rules.together import TogetherRule
+from allaboard.placement.solvers.improve import STEPS
 from allaboard.placement.solvers.milp import holds
 from allaboard.settings.placement import SearchOptions
 from tests.unit.placement.clusters import GI, GPU, Case, cases, in_words, node, pods, snapshot
-from tests.unit.placement.tight_gang import tight_cluster, tight_gang
+from tests.unit.placement.tight_gang import GENETIC, tight_cluster, tight_gang
 
 BINPACK, SPREAD = Objective.BINPACK, Objective.SPREAD
 DEFAULT = SearchSettings()
@@ -38,10 +40,11 @@ def place(
     objective: Objective = BINPACK,
     settings: SearchSettings = DEFAULT,
     seed: int = 0,
+    steps: Collection[str] = STEPS,
 ) -> Plan:
     """Return the plan for a gang. All its members are needed unless ``minimum`` is given."""
     problem = build_problem(gang, len(gang) if minimum is None else minimum, cluster, objective=objective)
-    return search(problem, settings, seed)
+    return search(problem, settings, seed, steps=steps)
 
 
 def points_of(problem: Problem, counts: Integers) -> float:
@@ -168,7 +171,7 @@ def test_gang_of_one_is_placed_on_the_best_of_all_nodes_without_a_search() -> No
 def test_gang_is_placed_completely_on_a_cluster_of_one_node(objective: Objective) -> None:
     plan = place(tf_job(), snapshot(gpu_nodes(1)), objective=objective)
 
-    assert (plan.feasible, plan.search.stopped_by, len(plan.assignments)) == (True, "optimal", 5)
+    assert (plan.feasible, plan.search.stopped_by, len(plan.assignments)) == (True, "exact", 5)
 
 
 @pytest.mark.parametrize("size", [1, 5])
@@ -303,7 +306,7 @@ def tight_problem() -> tuple:
 def test_search_runs_its_least_number_of_generations_and_then_ends_by_patience() -> None:
     gang, cluster = tight_problem()
 
-    plan = place(gang, cluster, objective=SPREAD, settings=SearchSettings(min_generations=25, patience=5))
+    plan = place(gang, cluster, objective=SPREAD, settings=SearchSettings(min_generations=25, patience=5), steps=GENETIC)
 
     assert 25 <= plan.search.generations == len(plan.search.history) <= 60
     assert plan.search.score >= plan.search.seed_score
@@ -312,7 +315,7 @@ def test_search_runs_its_least_number_of_generations_and_then_ends_by_patience()
 def test_search_ends_after_its_largest_number_of_generations() -> None:
     gang, cluster = tight_problem()
 
-    plan = place(gang, cluster, settings=SearchSettings(generations=7, min_generations=7, patience=50))
+    plan = place(gang, cluster, settings=SearchSettings(generations=7, min_generations=7, patience=50), steps=GENETIC)
 
     assert (plan.search.generations, plan.search.stopped_by) == (7, "generations")
 
@@ -321,7 +324,8 @@ def test_search_with_the_preset_named_seed_runs_all_generations_of_the_preset() 
     gang = [*pods("ps", 2, {"cpu": 3000}), *pods("worker", 3, {"cpu": 2000, GPU: 1})]
     cluster = snapshot(gpu_nodes(3), {"node-1": {"cpu": 9000, GPU: 3}, "node-2": {"cpu": 5000, GPU: 2}})
 
-    plan = place(gang, cluster, objective=SPREAD, settings=SearchSettings(**SearchOptions(preset="seed").model_dump()))
+    settings = SearchSettings(**SearchOptions(preset="seed").model_dump())
+    plan = place(gang, cluster, objective=SPREAD, settings=settings, steps=GENETIC)
 
     assert (plan.search.generations, len(plan.search.history), plan.search.wanted) == (1000, 1000, 0)
 
@@ -330,7 +334,7 @@ def test_short_search_with_the_seed_preset_reports_how_many_generations_were_wan
     gang, cluster = tight_problem()
     settings = SearchSettings(**SearchOptions(preset="seed").model_dump(), effort=100_000)
 
-    plan = place(gang, cluster, objective=SPREAD, settings=settings)
+    plan = place(gang, cluster, objective=SPREAD, settings=settings, steps=GENETIC)
 
     assert plan.search.stopped_by == "effort"
     assert 0 < plan.search.generations < plan.search.wanted == 1000
@@ -339,7 +343,7 @@ def test_short_search_with_the_seed_preset_reports_how_many_generations_were_wan
 def test_search_stops_at_a_placement_that_cannot_be_beaten() -> None:
     gang = tight_gang()
 
-    plan = place(gang, tight_cluster(), settings=SearchSettings(branches=0))
+    plan = place(gang, tight_cluster(), settings=SearchSettings(branches=0), steps=GENETIC)
 
     assert plan.search.stopped_by == "optimal"
     # On a full node each member counts one half, and half of its own share of the node; the shares add up to one.
@@ -347,7 +351,7 @@ def test_search_stops_at_a_placement_that_cannot_be_beaten() -> None:
 
 
 def test_random_seeds_change_the_plan_but_not_its_feasibility() -> None:
-    plans = [place(tight_gang(), tight_cluster(), seed=seed) for seed in range(4)]
+    plans = [place(tight_gang(), tight_cluster(), seed=seed, steps=GENETIC) for seed in range(4)]
 
     assert all(plan.feasible for plan in plans)
     assert len({plan.assignments for plan in plans}) > 1
@@ -359,7 +363,7 @@ def test_state_of_the_global_random_generator_is_restored() -> None:
     expected = random.random()
     random.seed(7)
 
-    place(gang, cluster, settings=QUICK)
+    place(gang, cluster, settings=QUICK, steps=GENETIC)
 
     assert random.random() == expected
 
@@ -373,7 +377,7 @@ def test_result_of_a_genetic_search_that_breaks_a_rule_or_is_worse_than_greedy_r
     monkeypatch.setattr(module, "evolve", lambda problem, *rest: replace(honest(problem, *rest), counts=problem.slots * factor))
     gang, cluster = tight_problem()
 
-    plan = place(gang, cluster, settings=QUICK)
+    plan = place(gang, cluster, settings=QUICK, steps=GENETIC)
 
     assert verify(dict(plan.assignments), gang, cluster) == ()
     assert plan.search.score == plan.search.steps[-2].score >= plan.search.seed_score

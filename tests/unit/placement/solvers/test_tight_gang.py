@@ -7,7 +7,7 @@ import pytest
 from allaboard.model.gang import Objective
 from allaboard.placement import SearchSettings, build_problem, greedy_seeds, search, verify
 from tests.unit.placement.clusters import GI, pods
-from tests.unit.placement.tight_gang import MOST_GREEDY_SLOTS, ROLES, tight_cluster, tight_gang
+from tests.unit.placement.tight_gang import GENETIC, MOST_GREEDY_SLOTS, ROLES, tight_cluster, tight_gang
 
 ALONE = SearchSettings(branches=0)
 """Settings without the exact solver."""
@@ -30,7 +30,7 @@ def test_genetic_search_places_the_tight_gang(objective: Objective, seed: int) -
     gang = tight_gang()
     cluster = tight_cluster()
 
-    plan = search(build_problem(gang, len(gang), cluster, objective=objective), ALONE, seed)
+    plan = search(build_problem(gang, len(gang), cluster, objective=objective), ALONE, seed, steps=GENETIC)
 
     assert (plan.feasible, plan.search.found_by) == (True, "evolution")
     assert verify(dict(plan.assignments), gang, cluster) == ()
@@ -42,7 +42,7 @@ def test_few_generations_place_the_tight_gang_before_the_solver_is_asked(objecti
     gang = tight_gang()
     problem = build_problem(gang, len(gang), tight_cluster(), objective=objective)
 
-    plan = search(problem, SearchSettings(), 1)
+    plan = search(problem, SearchSettings(), 1, steps=GENETIC)
 
     assert (plan.feasible, plan.search.found_by) == (True, "evolution")
     assert "solver" not in [step.name for step in plan.search.steps]
@@ -56,6 +56,17 @@ def test_solver_places_the_tight_gang_without_generations(objective: Objective) 
     plan = search(problem, SearchSettings(), 1, steps=["polish", "solver"])
 
     assert (plan.feasible, plan.search.found_by, plan.search.generations) == (True, "solver", 0)
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_the_best_placement_of_the_tight_gang_is_proved_without_generations(objective: Objective) -> None:
+    gang = tight_gang()
+    cluster = tight_cluster()
+
+    plan = search(build_problem(gang, len(gang), cluster, objective=objective), SearchSettings(), 1)
+
+    assert (plan.feasible, plan.search.stopped_by, plan.search.generations) == (True, "exact", 0)
+    assert verify(dict(plan.assignments), gang, cluster) == ()
 
 
 def test_tight_gang_with_one_more_member_is_proved_impossible() -> None:
