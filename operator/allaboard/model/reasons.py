@@ -132,8 +132,9 @@ class Cause(NamedTuple):
     amounts of the PodGroup's minResources. If ``resource`` is empty, ``rule`` is the cause. For ``CONSTRAINTS``, ``rule`` is the rule
     without which the gang would fit, or ``None`` if nodes admit too few members. If the gang would only fit without several rules, the
     others are ``other_rules``. For ``RESERVED``, the rule's subject is the first gang in the queue whose
-    capacity is kept. For ``NEVER_FITS``, the rule's subject is the node label whose domains are
-    all too small. ``rule`` is ``None`` if the nodes are too small in a way that no single amount shows.
+    capacity is kept. For ``NEVER_FITS``, the rules are those for which the gang doesn't fit on empty nodes. With the rule ``TOPOLOGY``, all
+    domains of the label that is the rule's subject are too small. ``rule`` is ``None`` if the nodes are too small in a way that no single
+    amount shows.
     """
 
     code: Code

@@ -52,6 +52,7 @@ SEED = 42
 
 MOST_CELLS = 100_000  # nodes times kinds of pods and their rules: building more cells would block the event loop.
 _PAUSE_SECONDS = 60.0  # the pause of a strategy that didn't answer, for the gangs of one namespace.
+_AMONG_MEMBERS = (Kind.TOPOLOGY, Kind.SEGMENTS, Kind.ANTI_AFFINITY)  # Rules that hold on empty nodes, too.
 _MOST_LEFT_OUT = 4  # rules between members that are left out one at a time, to name the one that refuses a gang.
 _MANY = 8  # single pods: from this number on a joint search takes less time than a search for each.
 
@@ -126,11 +127,10 @@ class Planner:
         if size_of(gang, len(snapshot.nodes)) > MOST_CELLS // 2:
             return Cause(Code.INSUFFICIENT)  # finding the cause takes as long as building the problem
         cause = cause_of(gang.candidates, gang.least, snapshot, rules=rules, filters=self._filters, repaired=self._repaired)
-        if cause.code in (Code.INSUFFICIENT, Code.FRAGMENTED) and await self._is_too_large(gang, snapshot):
-            return Cause(Code.NEVER_FITS)
-        if cause.code is not Code.FRAGMENTED:
+        if cause.code not in (Code.INSUFFICIENT, Code.FRAGMENTED):
             return cause
-        # Would the gang fit without the rules between its members? Leave out one rule at a time, then all of them.
+        if await self._is_too_large(gang, snapshot, amounts_alone(gang.candidates), rules.without_couplings):
+            return Cause(Code.NEVER_FITS)
         specs = list({id(pod.spec): pod.spec for pod in gang.candidates}.values())
         asked = {
             Kind.PORTS: any(spec.host_ports for spec in specs),
@@ -139,6 +139,13 @@ class Planner:
         }
         of_amounts = tuple(Reason(kind) for kind, is_asked in asked.items() if is_asked)
         of_members = tuple(dict.fromkeys(each.reason for each in rules.couplings))
+        if cause.code is Code.INSUFFICIENT:
+            lasting = replace(rules, couplings=[each for each in rules.couplings if each.reason.kind in _AMONG_MEMBERS])
+            kept = (*dict.fromkeys(each.reason for each in lasting.couplings), *(each for each in of_amounts if each.kind is Kind.PORTS))
+            if kept and await self._is_too_large(gang, snapshot, gang.candidates, lasting):
+                return Cause(Code.NEVER_FITS, rule=kept[0], other_rules=kept[1:])
+            return cause
+        # Would the gang fit without the rules between its members? Leave out one rule at a time, then all of them.
         without: list[tuple[Sequence[Candidate], Rules, Sequence[Reason]]] = [
             (gang.candidates, rules.without(reason), (reason,)) for reason in of_members[:_MOST_LEFT_OUT]
         ]
@@ -157,9 +164,9 @@ class Planner:
                     return Cause(Code.CONSTRAINTS, rule=left_out[0], other_rules=tuple(left_out[1:]))
         return cause
 
-    async def _is_too_large(self, gang: PreparedGang, snapshot: Snapshot) -> bool:
-        """Return whether a proof shows that a refused gang wouldn't fit if all nodes were empty, ready and schedulable."""
-        problem = on_empty_nodes(gang.candidates, gang.least, snapshot, rules_of(gang), self._repaired)
+    async def _is_too_large(self, gang: PreparedGang, snapshot: Snapshot, pods: Sequence[Candidate], rules: Rules) -> bool:
+        """Return whether a proof shows that ``pods`` of a refused gang wouldn't fit if all nodes were empty, ready and schedulable."""
+        problem = on_empty_nodes(pods, gang.least, snapshot, rules, self._repaired)
         with suppress(SearchError), self.costs.brief([gang]):
             return problem is not None and await self.searcher.run_briefly(can_not_fit, problem)
         return False

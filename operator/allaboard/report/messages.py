@@ -158,6 +158,8 @@ def cause(why: Cause, plan: Plan, subject: str = "a member") -> str:
             return f"{subject} asks for {amounts[0]} {why.resource}; no node it may use has more than {amounts[1]}"
         case Code.NEVER_FITS if amounts:
             return f"{needs} {amounts[0]} {why.resource}; the nodes {'they' if why.members > 1 else 'it'} may use have {amounts[1]} in all"
+        case Code.NEVER_FITS if why.rule and why.rule.kind is not Kind.TOPOLOGY:
+            return f"doesn't fit on empty nodes either, because of {_listed([rule(each) for each in (why.rule, *why.other_rules)])}"
         case Code.NEVER_FITS if why.rule:
             return f"no {why.rule.subject} fits all members that must share one, even empty"
         case Code.NEVER_FITS:

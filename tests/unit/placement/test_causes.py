@@ -331,6 +331,15 @@ def test_members_of_two_roles_that_share_empty_nodes_are_too_large_although_each
     assert problem is not None and can_not_fit(problem)
 
 
+def test_members_with_one_host_port_are_too_many_for_few_nodes_even_if_these_are_empty() -> None:
+    gang = pods("w", 3, {"cpu": 1000}, host_ports=(HostPort("", "TCP", 7000),))
+    cluster = snapshot([node(name, {"cpu": 4000}) for name in "ab"], used={"a": {"cpu": 4000}})
+    problem = on_empty_nodes(gang, 3, cluster, NO_RULES, Repaired())
+    assert problem is not None and can_not_fit(problem)
+    fewer = on_empty_nodes(gang[:2], 2, cluster, NO_RULES, Repaired())
+    assert fewer is not None and not can_not_fit(fewer)
+
+
 def test_cordoned_nodes_in_use_count_as_empty_and_schedulable() -> None:
     gang = [*pods("ps", 1, {"cpu": 3000}), *pods("w", 1, {"cpu": 1000})]
     cluster = snapshot([node("a", {"cpu": 4000}, is_unschedulable=True)], used={"a": {"cpu": 4000}})

@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,9 @@ class RecordedSearcher(Searcher):
     async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
         self.asked.append(problem)
         return search(problem.built() if isinstance(problem, Draft) else problem, SearchSettings(), seed)
+
+    async def run_briefly(self, work: Callable[..., Any], *arguments: object) -> Any:
+        return work(*arguments)
 
 
 def a_planner(searcher: RecordedSearcher, clock: Callable[[], float] = lambda: 0.0) -> Planner:
@@ -83,6 +87,21 @@ async def test_refusal_names_the_rule_between_members_that_prevents_a_placement(
     gang = replace(GANG, min_member=2, members=tuple(members), required_topology="zone")
     cause = await planner.cause(gang)
     assert (cause.code, cause.rule) == (Code.CONSTRAINTS, expected)
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [("ab", (Code.NEVER_FITS, Reason(Kind.PORTS))), ("abc", (Code.INSUFFICIENT, None))])
+async def test_a_gang_never_fits_if_its_host_ports_need_more_nodes_than_there_are(nodes: str, expected: tuple[Code, Reason | None]) -> None:
+    """On the cluster as it is, the members lack cpu. On empty nodes, they need one node each."""
+    planner = a_planner(RecordedSearcher())
+    for name in "abc":
+        planner.cluster.remove_node(name)
+    for name in nodes:
+        planner.cluster.upsert_node(node(name, {"cpu": 4000}))
+        [busy] = pods(f"busy-{name}", 1, {"cpu": 3000})
+        planner.cluster.upsert_pod(replace(busy, node_name=name))
+    members = pods("w", 3, {"cpu": 2000}, host_ports=(HostPort("", "TCP", 80),))
+    cause = await planner.cause(replace(GANG, min_member=3, members=tuple(members)))
+    assert (cause.code, cause.rule) == expected
 
 
 async def test_the_time_of_a_joint_search_is_charged_by_each_gangs_number_of_kinds_of_pods() -> None:

@@ -127,6 +127,7 @@ def test_shortage_over_all_nodes_is_reported_with_amounts() -> None:
             Cause(Code.NEVER_FITS, rule=Reason(Kind.TOPOLOGY, "topology.kubernetes.io/rack")),
             "no topology.kubernetes.io/rack fits all members that must share one, even empty",
         ),
+        (Cause(Code.NEVER_FITS, rule=Reason(Kind.PORTS)), "doesn't fit on empty nodes either, because of its host ports"),
         (Cause(Code.CONSTRAINTS, rule=Reason(Kind.PORTS)), "would fit without its host ports"),
         (Cause(Code.CONSTRAINTS, rule=Reason(Kind.TOPOLOGY, "rack")), "would fit without the rule that members share one rack"),
     ],

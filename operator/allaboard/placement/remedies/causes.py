@@ -147,12 +147,16 @@ def _without_gpu_errors(snapshot: Snapshot, offered: Integers) -> Integers:
 
 
 def on_empty_nodes(pods: Sequence[Candidate], minimum: int, snapshot: Snapshot, rules: Rules, repaired: Repaired) -> Problem | None:
-    """Return the problem of placing ``pods`` if all nodes were empty, ready and schedulable, without the rules between members.
+    """Return the problem of placing ``pods`` if all nodes were empty, ready and schedulable.
 
-    Return None if the bound of ``cause_of`` is exact (for members of one role), or if drivers share the GPUs of the nodes.
+    Volumes aren't considered. Return None if the bound of ``cause_of`` is exact (for members of one role without rules between them), or if
+    drivers share the GPUs of the nodes.
     """
-    specs = {id(pod.spec): pod.spec for pod in pods}  # equal specs are mostly one object, and identities are quicker to compare
-    if snapshot.devices is not None or len(set(specs.values())) == 1:
+    specs = set(
+        {id(pod.spec): pod.spec for pod in pods}.values()
+    )  # equal specs are mostly one object, and identities are quicker to compare
+    is_bound_exact = len(specs) == 1 and not rules.couplings and not any(spec.host_ports for spec in specs)
+    if snapshot.devices is not None or is_bound_exact:
         return None
     empty = replace(
         snapshot,
@@ -162,8 +166,8 @@ def on_empty_nodes(pods: Sequence[Candidate], minimum: int, snapshot: Snapshot, 
         host_ports={},
         attachable={},
     )
-    alone = with_specs(amounts_alone(pods), _anywhere)
-    return build_problem(alone, minimum, empty, objective=Objective.BINPACK, rules=rules.without_couplings, filters=repaired.filters)
+    alone = with_specs(pods, lambda spec: replace(_anywhere(spec), attaches=(), unbound=()))
+    return build_problem(alone, minimum, empty, objective=Objective.BINPACK, rules=rules, filters=repaired.filters)
 
 
 def can_not_fit(problem: Problem) -> bool:
