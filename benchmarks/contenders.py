@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +49,12 @@ class Connection:
 class Home:
     """A running cluster.
 
-    ``servers``: pids of the processes that serve the cluster. ``start_scheduler``: starts kube-scheduler and returns its pid; None where
-    there is no kube-scheduler. ``describe``: returns what the cluster consists of, for people.
+    ``servers``: pids of the processes that serve the cluster, by name. ``start_scheduler``: starts kube-scheduler and returns its pid; None
+    where there is no kube-scheduler. ``describe``: returns what the cluster consists of, for people.
     """
 
     kubeconfig: Path
-    servers: Sequence[int]
+    servers: Mapping[str, int]
     start_scheduler: Callable[[], int] | None
     describe: Callable[[], str]
 
@@ -73,7 +73,7 @@ async def control_plane(folder: Path) -> AsyncIterator[Home]:
 
     await asyncio.to_thread(plane.start)
     try:
-        servers = [plane.processes.pid(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kwok")]
+        servers = {name: plane.processes.pid(name) for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kwok")}
         yield Home(plane.kubeconfig, servers, start_scheduler, plane.describe)
     finally:
         await asyncio.to_thread(plane.stop)
@@ -88,7 +88,7 @@ async def sandbox(folder: Path) -> AsyncIterator[Home]:
     try:
         if process.stdout is None or not await process.stdout.readline():
             raise click.ClickException("the sandbox could not start: run `allaboard sandbox` to see why")
-        yield Home(kubeconfig, [process.pid], None, lambda: "Allaboard's sandbox")
+        yield Home(kubeconfig, {"kube-apiserver": process.pid}, None, lambda: "Allaboard's sandbox")
     finally:
         if process.returncode is None:
             process.terminate()
@@ -120,6 +120,18 @@ async def with_pages(home: Home, profile: Path | None) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
+async def bare_client(home: Home, profile: Path | None) -> AsyncIterator[int]:
+    """Run a client that binds pods as they come, without any scheduling; yield its pid."""
+    client = await asyncio.create_subprocess_exec(sys.executable, str(Path(__file__).with_name("bare_client.py")), str(home.kubeconfig))
+    try:
+        yield client.pid
+    finally:
+        if client.returncode is None:
+            client.terminate()
+        await client.wait()
+
+
+@asynccontextmanager
 async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
     """Run kube-scheduler with the feature gate GenericWorkload; yield its pid. kube-scheduler is stopped together with ``home``."""
     if home.start_scheduler is None:
@@ -132,11 +144,14 @@ CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManag
     "allaboard": allaboard,
     "podgroup": allaboard,
     "pages": with_pages,
+    "bare": allaboard,
+    "client": bare_client,
     "native": native,
 }
 """Contenders by name. ``allaboard`` and ``podgroup`` are the operator, with gangs that are stated in different ways.
 
-``pages`` is ``allaboard`` while ten pages are open.
+``pages`` is ``allaboard`` while ten pages are open, and ``bare`` is ``allaboard`` with pods that nothing recreates. ``client`` is no
+scheduler: it binds pods as they come, and so shows what the servers allow.
 
 A gang of ``allaboard`` is stated by two labels of its pods. A gang of ``podgroup`` is stated by a PodGroup of scheduling.x-k8s.io; Kopf
 doesn't watch the pods of such a gang.

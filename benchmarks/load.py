@@ -97,7 +97,8 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests:
     """Return a bare pod; with ``group``, a member of that gang of ``size`` pods, stated in the contender's own way.
 
     The pod requests one cpu and 1 GiB unless ``requests`` are given. A pod for Allaboard is annotated as recreated, as if it had a
-    controller. Without the annotation, the bind of each bare pod would be dry-run; with it, only one bind of each template is.
+    controller, except for the contender ``bare``. Where admission may refuse binds, each bind of a bare pod is dry-run, and of other pods
+    one bind of each template.
     """
     is_ours = contender != "native"
     labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
@@ -115,7 +116,7 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests:
             "name": name,
             "namespace": "default",
             "labels": labels if group and is_ours else {},
-            "annotations": {"allaboard.dev/recreate": "true"} if is_ours else {},
+            "annotations": {"allaboard.dev/recreate": "true"} if is_ours and contender != "bare" else {},
         },
         "spec": {"containers": [container], **(ours if is_ours else theirs)},
     }
