@@ -83,7 +83,7 @@ def pipeline_rights(cluster: Cluster) -> Iterator[None]:
 @pytest.fixture
 def watched_binds(cluster: Cluster) -> Iterator[None]:
     """Configure a webhook that matches binds, so that these are dry-run first."""
-    cluster.create(BIND_WEBHOOK)
+    cluster.apply(BIND_WEBHOOK)
     yield
     cluster.delete("validatingwebhookconfigurations", BIND_WEBHOOK["metadata"]["name"])
 

@@ -15,6 +15,7 @@ import yaml
 
 from allaboard_sandbox import ApiError, NodeShape, node_object
 from allaboard_sandbox.faults import Faults
+from tests.webhooks import BIND_WEBHOOK
 
 from .access import kubeconfig
 from .client import JSON_PATCH, MERGE_PATCH, Api, Body, Resource, namespace_of
@@ -46,6 +47,7 @@ _WORKLOADS = (
     ("v1", "nodes"),
 )
 _CLUSTER_WIDE = (
+    ("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"),
     ("scheduling.k8s.io/v1", "priorityclasses"),
     ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
     ("v1", "namespaces"),
@@ -325,6 +327,8 @@ def _is_system(plural: str, obj: Body) -> bool:
     match plural:
         case "priorityclasses":
             return bool(name.startswith("system-"))
+        case "validatingwebhookconfigurations":  # the other ones are those of installed controllers
+            return bool(name != BIND_WEBHOOK["metadata"]["name"])
         case "customresourcedefinitions":
             return bool(obj["spec"]["group"] != "example.com")
         case "services":
