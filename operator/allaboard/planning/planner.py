@@ -52,7 +52,7 @@ SEED = 42
 
 MOST_CELLS = 100_000  # nodes times kinds of pods and their rules: building more cells would block the event loop.
 _PAUSE_SECONDS = 60.0  # the pause of a strategy that didn't answer, for the gangs of one namespace.
-_AMONG_MEMBERS = (Kind.TOPOLOGY, Kind.SEGMENTS, Kind.ANTI_AFFINITY)  # Rules that hold on empty nodes, too.
+_AMONG_MEMBERS = (Kind.TOPOLOGY, Kind.SEGMENTS, Kind.ANTI_AFFINITY, Kind.PORTS)  # Rules that hold on empty nodes, too.
 _MOST_LEFT_OUT = 4  # rules between members that are left out one at a time, to name the one that refuses a gang.
 _MANY = 8  # single pods: from this number on a joint search takes less time than a search for each.
 
@@ -140,8 +140,8 @@ class Planner:
         of_amounts = tuple(Reason(kind) for kind, is_asked in asked.items() if is_asked)
         of_members = tuple(dict.fromkeys(each.reason for each in rules.couplings))
         if cause.code is Code.INSUFFICIENT:
-            lasting = replace(rules, couplings=[each for each in rules.couplings if each.reason.kind in _AMONG_MEMBERS])
-            kept = (*dict.fromkeys(each.reason for each in lasting.couplings), *(each for each in of_amounts if each.kind is Kind.PORTS))
+            kept = tuple(each for each in (*of_members, *of_amounts) if each.kind in _AMONG_MEMBERS)
+            lasting = replace(rules, couplings=[each for each in rules.couplings if each.reason in kept])
             if kept and await self._is_too_large(gang, snapshot, gang.candidates, lasting):
                 return Cause(Code.NEVER_FITS, rule=kept[0], other_rules=kept[1:])
             return cause

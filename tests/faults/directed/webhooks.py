@@ -26,12 +26,7 @@ def webhook_known() -> None:
     for refused in range(3):
         with quiet_world(watches_admission=True) as world:
             world.match_binds()
-            world.advance(_KNOWN_SECONDS)
-            _refuse(world, f"gang-{refused}")
-            world.add(GangSpec("gang", "bare", size=3, minimum=3))
-            world.advance(10)
-            demand(["[quorum] a part of the gang is bound"] if world.judge.bound(world.gangs[0]) else [])
-            end(world)
+            _end_without_binds(world, f"gang-{refused}")
 
 
 def webhooks_unreadable() -> None:
@@ -40,12 +35,7 @@ def webhooks_unreadable() -> None:
         world.fault(Fault("list", "validatingwebhookconfigurations", times=FOR_EVER, status=403))
         world.match_binds()
         world.crash(1)
-        world.advance(_KNOWN_SECONDS)
-        _refuse(world, "gang-1")
-        world.add(GangSpec("gang", "bare", size=3, minimum=3))
-        world.advance(10)
-        demand(["[quorum] a part of the gang is bound"] if world.judge.bound(world.gangs[0]) else [])
-        end(world)
+        _end_without_binds(world, "gang-1")
 
 
 def webhook_watch_silent() -> None:
@@ -53,12 +43,7 @@ def webhook_watch_silent() -> None:
     with quiet_world(watches_admission=True) as world:
         world.silence("validatingwebhookconfigurations")
         world.match_binds()
-        world.advance(_KNOWN_SECONDS)
-        _refuse(world, "gang-1")
-        world.add(GangSpec("gang", "bare", size=3, minimum=3))
-        world.advance(10)
-        demand(["[quorum] a part of the gang is bound"] if world.judge.bound(world.gangs[0]) else [])
-        end(world)
+        _end_without_binds(world, "gang-1")
 
 
 def webhook_between_look_and_bind() -> None:
@@ -75,6 +60,17 @@ def webhook_between_look_and_bind() -> None:
             world.advance(40)
             world.judge.check()
             end(world)
+
+
+def _end_without_binds(world: World, refused: str) -> None:
+    """Let a webhook that schedulers have had time to know refuse the bare member ``refused``, and check that no member is bound."""
+    world.advance(_KNOWN_SECONDS)
+    _refuse(world, refused)
+    gang = GangSpec("gang", "bare", size=3, minimum=3)
+    world.add(gang)
+    world.advance(10)
+    demand(["[quorum] a part of the gang is bound"] if world.judge.bound(gang) else [])
+    end(world)
 
 
 def _refuse(world: World, name: str, nth: int = 1) -> None:

@@ -152,9 +152,8 @@ def on_empty_nodes(pods: Sequence[Candidate], minimum: int, snapshot: Snapshot, 
     Volumes aren't considered. Return None if the bound of ``cause_of`` is exact (for members of one role without rules between them), or if
     drivers share the GPUs of the nodes.
     """
-    specs = set(
-        {id(pod.spec): pod.spec for pod in pods}.values()
-    )  # equal specs are mostly one object, and identities are quicker to compare
+    # Equal specs are mostly one object, and identities are quicker to compare.
+    specs = set({id(pod.spec): pod.spec for pod in pods}.values())
     is_bound_exact = len(specs) == 1 and not rules.couplings and not any(spec.host_ports for spec in specs)
     if snapshot.devices is not None or is_bound_exact:
         return None

@@ -53,10 +53,13 @@ def accepts(problem: Problem) -> bool:
 
 
 def best_placement(problem: Problem, valuation: Valuation) -> Optimum:
-    """Return a placement of all pods that costs least, or the proof that there is none; ``UNKNOWN`` if the problem is too large.
+    """Return a placement of all pods that costs least, or the proof that there is none.
 
-    Of pods of one role, as many are placed as there are slots for. ``accepts`` must be true for the problem.
+    Of pods of one role, as many are placed as there are slots for. The answer is ``UNKNOWN`` if the problem is too large, or isn't one that
+    the method ``accepts``.
     """
+    if not accepts(problem):
+        return UNKNOWN
     # The order of the roles is that of the pods. The result must not depend on it.
     roles = np.lexsort((problem.slots.sum(axis=1), problem.count, *problem.demand.T))
     kinds = kinds_of(problem)

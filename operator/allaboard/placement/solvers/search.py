@@ -15,7 +15,6 @@ from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation, one_each
 from allaboard.placement.rules.segments import Segments
-from allaboard.placement.solvers import exact
 from allaboard.placement.solvers.bounds import bounds_of, score_bound
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.candidates import needed_rows
@@ -165,7 +164,7 @@ def _best_known(problem: Problem, valuation: Valuation) -> Optimum:
     """Return the best possible placement, or the proof that not all pods fit, if either can be found without a search."""
     if problem.total == 1:
         return Optimum(_only_pod(problem, valuation))
-    return best_placement(problem, valuation) if exact.accepts(problem) else UNKNOWN
+    return best_placement(problem, valuation)
 
 
 def _only_pod(problem: Problem, valuation: Valuation) -> Integers:

@@ -16,7 +16,6 @@ from allaboard.placement.problem.plan import Explanation, Plan
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.rules.capacity import fill, slots_for
-from allaboard.placement.solvers import exact
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.domains import in_best_domains
 from allaboard.placement.solvers.exact import best_placement
@@ -65,7 +64,7 @@ class Exact:
 
     def place(self, problem: Problem, budget: Budget) -> Plan | Explanation:
         """Return a plan or an explanation, as ``Strategy.place``."""
-        counts = best_placement(problem, Valuation(problem)).counts if exact.accepts(problem) else None
+        counts = best_placement(problem, Valuation(problem)).counts
         if counts is None:
             counts = solve(problem, self.branches, is_patient=True, budget=budget).counts
             if counts is None:
