@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
@@ -41,6 +42,7 @@ _INLINE_PODS = 1
 _INLINE_PLACES = 150_000  # pods times nodes: some twenty milliseconds.
 _INLINE_CELLS = 20_000  # kinds of pods times nodes: as long.
 _NICE, _NICER = 5, 10
+_LOOK_SECONDS = 1.0  # how often a search that waits for its answer looks whether its pool still runs.
 
 Answer = TypeVar("Answer")
 
@@ -62,6 +64,10 @@ def _be_quiet(niceness: int) -> None:
     sys.stdout = sys.stderr
     os.nice(niceness)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class _LostError(Exception):
+    """A pool that was closing took work and forgot it."""
 
 
 class Workers:
@@ -99,14 +105,14 @@ class Workers:
         pool = self._pool
         try:
             future = pool.schedule(_within, args=(self._cpu_seconds, work, *arguments), timeout=self._timeout)
-            answer: Answer = await asyncio.wrap_future(future)
+            answer: Answer = await _answer_of(pool, future)
         except TimeoutError as error:
             raise SearchOverrunError(f"the search took longer than {self._timeout:g} s and was ended") from error
         except ProcessExpired as error:
             if error.exitcode == -signal.SIGPROF:
                 raise SearchOverrunError(f"the search took more than {self._cpu_seconds:g} s of a processor and was ended") from error
             raise SearchError(f"the search process died (exit code {error.exitcode})") from error
-        except RuntimeError as error:
+        except (RuntimeError, _LostError) as error:
             if pool.active:
                 raise
             # If a process dies while it has no work, pebble closes the whole pool.
@@ -212,6 +218,23 @@ def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object)
         return work(*arguments)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+async def _answer_of(pool: ProcessPool, future: Future[Answer]) -> Answer:
+    """Return the answer of work that ``pool`` was given. Raises ``_LostError`` if the pool has closed without an answer.
+
+    Pebble aborts the work that it knows of when it closes a pool. Work that arrives in that moment is neither aborted nor done.
+    """
+    waiting = asyncio.wrap_future(future)
+    try:
+        while not waiting.done():
+            is_closed = not pool.active  # read before waiting, so that answers and aborts of a pool that closes have time to arrive
+            await asyncio.wait({waiting}, timeout=_LOOK_SECONDS)
+            if is_closed and not waiting.done():
+                raise _LostError
+    finally:
+        waiting.cancel()  # does nothing if it is done
+    return waiting.result()
 
 
 def _end(pool: ProcessPool) -> None:

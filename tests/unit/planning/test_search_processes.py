@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pebble.pool.base_pool import Task
+from pebble.pool.process import TaskManager
 
 from allaboard.model.gang import Objective
 from allaboard.placement import Plan, Problem, SearchSettings, build_problem, search
@@ -43,6 +45,23 @@ async def test_a_process_that_dies_without_work_is_replaced(workers: Workers) ->
     with pytest.raises(SearchError):
         await workers.run(os.getpid)
     assert await workers.run(os.getpid) != pid
+
+
+async def test_work_that_arrives_while_the_pool_closes_raises_an_error(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = await workers.run(os.getpid)
+    register = TaskManager.register
+
+    def register_late(self: TaskManager, task: Task) -> None:
+        while workers._pool.active:  # the moment in which the work arrives can't be chosen from outside
+            time.sleep(0.01)
+        register(self, task)
+
+    monkeypatch.setattr(TaskManager, "register", register_late)
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(SearchError, match="died and are replaced"):
+        await asyncio.wait_for(workers.run(os.getpid), 30)
+    monkeypatch.undo()
+    assert await workers.run(os.getpid) != process
 
 
 async def test_a_process_that_dies_during_a_search_costs_only_that_search(workers: Workers) -> None:
