@@ -25,7 +25,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from scipy.optimize import Bounds, milp
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
 
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import NodeFilters, SearchSettings, verify
@@ -33,7 +34,7 @@ from allaboard.placement.contest.contest import Contest, Waiting, contest_of
 from allaboard.placement.contest.decoder import Decoder
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.rules.program import Rows
-from allaboard.placement.solvers.milp_model import add_capacity, assignment_variables, constraint_of, contended
+from allaboard.placement.solvers.milp_model import add_capacity, assignment_variables, contended
 from allaboard.planning.search_processes import JOINT_EFFORT
 from joint_cases import LOADS, queue
 from openb import ALL_NODES, openb
@@ -157,11 +158,13 @@ def exact(contest: Contest) -> tuple[float, float]:
     )
     cost = np.concatenate([np.zeros(pods), [-gang.most_gpus / 1000 for gang in gangs]])
     upper = np.concatenate([variables.most, np.ones(len(gangs))])
+    entries = (np.concatenate(rows.value), (np.concatenate(rows.row), np.concatenate(rows.column)))
+    matrix = csr_array(entries, shape=(rows.size, len(cost)))
     result = milp(
         cost,
         integrality=np.ones(len(cost)),
         bounds=Bounds(np.zeros(len(cost)), upper),
-        constraints=constraint_of(rows, len(cost)),
+        constraints=LinearConstraint(matrix, np.concatenate(rows.low), np.concatenate(rows.high)),
         options={"time_limit": SECONDS, "mip_rel_gap": 0.0},
     )
     return (0.0 if result.x is None else -result.fun), -result.mip_dual_bound

@@ -13,8 +13,9 @@ import numpy as np
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.placement.contest.contest import Contest, ContestState, problem_in_state
+from allaboard.placement.highs import Status
 from allaboard.placement.rules.program import AssignmentVariables, Rows
-from allaboard.placement.solvers.milp_model import OPTIMAL, add_capacity, assignment_variables, contended, optimize
+from allaboard.placement.solvers.milp_model import add_capacity, assignment_variables, contended, optimize
 
 _MOST_VARIABLES = 8000  # with more, the relaxation would take longer than the search
 _BOUND_MICROSECONDS = 100  # of the relaxation, estimated for one variable
@@ -101,7 +102,7 @@ class Selection:
         if not self.is_usable:
             return total
         status, values = optimize(self._rows, self._upper, 1, cost=self._cost, whole=np.zeros(len(self._upper)))
-        return min(total, -float(self._cost @ values) + _EPSILON) if status == OPTIMAL and values is not None else total
+        return min(total, -float(self._cost @ values) + _EPSILON) if status == Status.OPTIMAL and values is not None else total
 
     def best(self, branches: int, seconds: float = np.inf) -> Selected | None:
         """Return the best selection found within ``branches`` and ``seconds``; None if none is found.

@@ -15,13 +15,13 @@ Online packing places by bid prices (Talluri and van Ryzin 1998).
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import erfc, exp, pi, sqrt
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.special import ndtr
 
 from allaboard.model.arrays import Floats, Integers
 from allaboard.model.snapshot import Workload
+from allaboard.placement.highs import Matrix, minimize
 from allaboard.placement.problem.objectives import Weights
 from allaboard.placement.rules.devices import WHOLE
 
@@ -68,10 +68,19 @@ class Prices:
         """
         deviation = self.spread * np.sqrt(np.maximum(gpus, 1e-9))
         surplus = (cpu - self.cpu_per_gpu * gpus) / deviation
-        density = np.exp(-0.5 * surplus * surplus) / np.sqrt(2.0 * np.pi)
-        short = deviation * (density - surplus * ndtr(-surplus)) / self.cpu_per_gpu
+        short = deviation * _expected_shortage(surplus) / self.cpu_per_gpu
         lost: Floats = np.where(gpus > 0, np.minimum(short, gpus), 0.0)
         return lost
+
+
+_SURPLUS = np.linspace(-8.0, 8.0, 8193)  # in standard deviations
+_SHORTAGE = np.array([exp(-0.5 * z * z) / sqrt(2.0 * pi) - z * 0.5 * erfc(z / sqrt(2.0)) for z in _SURPLUS.tolist()])
+
+
+def _expected_shortage(surplus: Floats) -> Floats:
+    """Return E[(Z - ``surplus``)+] for a standard normal Z, interpolated to seven digits: NumPy has no normal distribution."""
+    shortage: Floats = np.where(surplus < _SURPLUS[0], -surplus, np.interp(surplus, _SURPLUS, _SHORTAGE))
+    return shortage
 
 
 def prices_of(mix: Workload) -> Prices | None:
@@ -127,16 +136,20 @@ def _gap_values(sizes: tuple[int, ...], demand: tuple[int, ...]) -> Floats:
     The worth is by the cutting-stock problem: ``demand`` pieces of each of ``sizes`` are cut from as few devices as possible. Sizes are in
     steps of 10 thousandths. A whole device is worth as much as the part of all these devices that the pieces use.
     """
+    least = np.array(demand, dtype=np.float64)
     patterns = [[_GAPS // size if other == number else 0 for other in range(len(sizes))] for number, size in enumerate(sizes)]
     for _ in range(_ROUNDS):
         columns = np.array(patterns, dtype=np.float64).T
-        found = linprog(np.ones(len(patterns)), A_ub=-columns, b_ub=-np.array(demand, dtype=np.float64), method="highs")
-        prices = np.maximum(-found.ineqlin.marginals, 0.0)
+        size, cut = np.nonzero(columns)
+        pieces = Matrix.of(size, cut, columns[size, cut], len(sizes))
+        unlimited = np.full(len(patterns), np.inf)
+        found = minimize(np.ones(len(patterns)), unlimited, pieces, least, np.full(len(sizes), np.inf))
+        prices = np.maximum(found.duals, 0.0)
         values, pattern = _best_filling(sizes, prices)
         if values[_GAPS] <= 1.0 + _EPSILON:
             break
         patterns.append(pattern)
-    used = float(np.dot(sizes, demand)) / (float(found.fun) * _GAPS)
+    used = float(np.dot(sizes, demand)) / (float(prices @ least) * _GAPS)
     worth: Floats = values[np.arange(WHOLE + 1) // _GRID] / max(values[_GAPS], _EPSILON) * used
     return worth
 

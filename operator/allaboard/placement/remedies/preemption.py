@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.placement.highs import Status
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
 from allaboard.placement.rules.capacity import fill, slots_for
@@ -29,7 +30,7 @@ from allaboard.placement.rules.program import AssignmentVariables, Rows
 from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
-from allaboard.placement.solvers.milp_model import INFEASIBLE, OPTIMAL, add_members, assignment_variables, optimize, power_of_two
+from allaboard.placement.solvers.milp_model import add_members, assignment_variables, optimize, power_of_two
 
 _MOST_DOMAINS = 8  # in which the gang is placed, if roles must share a domain.
 _BRANCHES = 200  # of the program, for each part of the cost.
@@ -358,11 +359,11 @@ class _Program:
                 continue
             status, found = optimize(rows, upper, _BRANCHES, cost=cost, seconds=budget.wall_seconds)
             if found is None:
-                self.is_refuted |= values is None and status == INFEASIBLE
+                self.is_refuted |= values is None and status == Status.INFEASIBLE
                 is_optimal = False
                 break
             values = found
-            is_optimal &= status == OPTIMAL
+            is_optimal &= status == Status.OPTIMAL
             used = np.flatnonzero(cost)
             least = np.round(cost[used] @ np.round(values[used]))
             rows.add(np.zeros_like(used), used, cost[used], np.array([-np.inf]), np.array([least]))

@@ -15,6 +15,7 @@ import numpy as np
 from allaboard.model.arrays import Integers
 from allaboard.model.node import HOSTNAME
 from allaboard.model.reasons import Kind
+from allaboard.placement.highs import Status
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, with_chosen_domains, with_free
 from allaboard.placement.rules.capacity import fill
@@ -22,7 +23,6 @@ from allaboard.placement.rules.program import Rows
 from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
 from allaboard.placement.solvers.milp_model import (
-    OPTIMAL,
     add_capacity,
     add_members,
     assignment_variables,
@@ -207,7 +207,7 @@ def _solved(emptied: EmptiedProblem, raised: Problem, column: int) -> More | Non
     if values is None:
         return None
     counts = variables.counts(slots, np.rint(values[:count]).astype(np.int64))
-    return _more_for(emptied, counts, column, is_least=status == OPTIMAL)
+    return _more_for(emptied, counts, column, is_least=status == Status.OPTIMAL)
 
 
 def _more_for(emptied: EmptiedProblem, counts: Integers, column: int, *, is_least: bool) -> More | None:

@@ -16,11 +16,12 @@ from enum import StrEnum
 import numpy as np
 
 from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.placement.highs import Status
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.capacity import first_slots, slots_for
 from allaboard.placement.rules.program import Rows
 from allaboard.placement.solvers.budget import Budget
-from allaboard.placement.solvers.milp_model import INFEASIBLE, add_capacity, add_members, assignment_variables, contended, optimize
+from allaboard.placement.solvers.milp_model import add_capacity, add_members, assignment_variables, contended, optimize
 
 NODE_LIMIT = 200
 """Branches of the search tree after which the solver gives up. They are enough for usual gangs, and seldom take a second."""
@@ -97,7 +98,7 @@ def solve(
         refuted = 0
         for presolve in (not is_large, is_large):
             status, values = optimize(rows, upper, limit, cost=cost, presolve=presolve, seconds=budget.wall_seconds, is_any=True)
-            if values is None and status != INFEASIBLE:
+            if values is None and status != Status.INFEASIBLE:
                 break
             if values is None:
                 refuted += 1

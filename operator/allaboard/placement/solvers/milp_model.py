@@ -7,23 +7,13 @@ A capacity of a node is contended if all pods that could be assigned to the node
 capacities share one variable for each role, since it doesn't matter how such nodes are filled.
 """
 
-import ctypes
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
 
 from allaboard.model.arrays import Floats, Integers, Mask
+from allaboard.placement.highs import Matrix, Status, minimize
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.program import AssignmentVariables, Rows
 
-OPTIMAL, INFEASIBLE = 0, 2
-"""Statuses of ``optimize`` that are certain, as in ``scipy.optimize.milp``."""
-
-_ANY_GAP = 1e9
 _LARGEST = 1024  # Rows with larger coefficients are divided by powers of two.
 
 
@@ -90,13 +80,6 @@ def add_members(rows: Rows, problem: Problem, variables: AssignmentVariables) ->
         rows.add(np.zeros_like(some), some, np.ones(len(some)), np.array([float(number)]), np.array([np.inf]))
 
 
-def constraint_of(rows: Rows, variables: int) -> LinearConstraint:
-    """Return all ``rows`` as one constraint on ``variables`` variables."""
-    places = (np.concatenate(rows.row), np.concatenate(rows.column))
-    matrix = csr_array((np.concatenate(rows.value), places), shape=(rows.size, variables))
-    return LinearConstraint(matrix, np.concatenate(rows.low), np.concatenate(rows.high))
-
-
 def power_of_two(largest: Integers) -> Floats:
     """Return the powers of two that bring ``largest`` down to at most 1024. Dividing a float by a power of two is exact."""
     powers: Floats = np.exp2(np.maximum(np.ceil(np.log2(np.maximum(largest, 1) / _LARGEST)), 0.0))
@@ -113,46 +96,22 @@ def optimize(
     presolve: bool = True,
     seconds: float = np.inf,
     is_any: bool = False,
-) -> tuple[int, Floats | None]:
+) -> tuple[Status, Floats | None]:
     """Run the solver for at most ``seconds``. Return its status, and the values of the variables; None if it has none.
 
     A value is between 0 and ``upper``. ``node_limit``: the most branches. ``cost``: what is minimized, nothing if None. ``whole``: 1 for
     each variable that must be a whole number; None if all variables must be. ``is_any``: the first values that the solver finds will do.
     """
-    with _silent():
-        result = milp(
-            np.zeros(len(upper)) if cost is None else cost,
-            integrality=np.ones(len(upper)) if whole is None else whole,
-            bounds=Bounds(np.zeros(len(upper)), upper),
-            constraints=constraint_of(rows, len(upper)),
-            options={
-                "node_limit": node_limit,
-                "presolve": presolve,
-                "mip_rel_gap": _ANY_GAP if is_any else 0.0,
-                "time_limit": max(0.0, seconds),
-            },
-        )
-    return int(result.status), result.x
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Discard what is written to file descriptor 1 within the block.
-
-    HiGHS is C++ and may write to this descriptor, stdout. Only our own output may appear there, since other programs read it.
-    """
-    try:
-        kept = os.dup(1)
-    except OSError:  # there is no stdout
-        yield
-        return
-    null = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(null, 1)
-        yield
-    finally:
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).fflush(None)  # else the C library would write its buffer later
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(null)
+    found = minimize(
+        np.zeros(len(upper)) if cost is None else cost,
+        upper,
+        Matrix.of(np.concatenate(rows.row), np.concatenate(rows.column), np.concatenate(rows.value), rows.size),
+        np.concatenate(rows.low),
+        np.concatenate(rows.high),
+        whole=np.ones(len(upper)) if whole is None else whole,
+        branches=node_limit,
+        presolve=presolve,
+        seconds=seconds,
+        is_any=is_any,
+    )
+    return found.status, found.values

@@ -13,6 +13,7 @@ from allaboard.model.gang import Objective
 from allaboard.model.pod import Pod
 from allaboard.model.snapshot import Snapshot
 from allaboard.placement import build_problem
+from allaboard.placement.highs import Status
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.remedies import remedies as remedies_module
 from allaboard.placement.remedies.emptied_problem import EmptiedProblem, emptied_problem_of
@@ -246,7 +247,7 @@ def test_remedy_does_not_call_its_amount_the_least_when_the_solver_stops_early(m
     cluster = snapshot([node("a", {GPU: 8})], {"a": {GPU: 8}})
     gang = [*pods("worker", 1, {GPU: 1}), *pods("other", 1, {GPU: 2})]
     found = []
-    for status in (milp_model.OPTIMAL, 1):
+    for status in (Status.OPTIMAL, Status.UNDECIDED):
         monkeypatch.setattr(
             remedies_module, "optimize", lambda *args, given=status, **options: (given, milp_model.optimize(*args, **options)[1])
         )

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
 from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement.highs import Status
 from allaboard.placement.rules.together import Together
 from allaboard.placement.solvers import milp
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
-from allaboard.placement.solvers.milp_model import INFEASIBLE
 from tests.unit.placement.clusters import GI, GPU, cases, node, pods, snapshot
 from tests.unit.placement.tight_gang import tight_cluster, tight_gang
 
-OUT_OF_WORK = 1  # HiGHS has used all branches that it was allowed
+OUT_OF_WORK = Status.UNDECIDED
 
 Amounts = tuple[int, int, int]  # cpu in thousandths, memory in bytes, GPUs
 
@@ -212,11 +212,11 @@ def test_solver_writes_nothing_to_stdout_and_stdout_still_works() -> None:
 
 @pytest.mark.parametrize(
     ("second", "expected"),
-    [((INFEASIBLE, None), Finding.CANNOT_FIT), ((OUT_OF_WORK, None), Finding.NOT_FOUND), (None, Finding.FITS)],
+    [((Status.INFEASIBLE, None), Finding.CANNOT_FIT), ((OUT_OF_WORK, None), Finding.NOT_FOUND), (None, Finding.FITS)],
 )
 def test_proof_that_there_is_no_placement_must_be_found_twice(second, expected, monkeypatch: pytest.MonkeyPatch) -> None:
     """The solver's first answer is wrong, and its second answer decides. The second answer is ``second``, or its true answer if None."""
-    answers = iter([(INFEASIBLE, None), second])
+    answers = iter([(Status.INFEASIBLE, None), second])
     optimize = milp.optimize
     monkeypatch.setattr(milp, "optimize", lambda *args, **options: next(answers) or optimize(*args, **options))
     answer = solve(a_problem([(4, 4, 0), (4, 4, 0)], [(2, (2, 2, 0)), (2, (2, 2, 0))]))
@@ -227,7 +227,7 @@ def test_proof_that_there_is_no_placement_must_be_found_twice(second, expected, 
 def test_solver_has_no_more_time_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
 
-    def noted(*_: object, seconds: float, **__: object) -> tuple[int, None]:
+    def noted(*_: object, seconds: float, **__: object) -> tuple[Status, None]:
         given.append(seconds)
         return OUT_OF_WORK, None
 
