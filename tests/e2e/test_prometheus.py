@@ -96,6 +96,7 @@ def monitored(alone: None, home: Home, program: Path, rules: Path, log_folder: L
         "ALLABOARD_CONFIG": str(configuration),
         "ALLABOARD_GPU_METRICS__URL": f"http://127.0.0.1:{port}",
         "ALLABOARD_GPU_METRICS__INTERVAL_SECONDS": "1",
+        "ALLABOARD_STRATEGIES": "bestfit",
     }
     with ExitStack() as stack:
         operator = OperatorProcess([sys.executable, "-m", "allaboard", "run", *arguments], folder / "kubeconfig", folder, environment)
@@ -171,11 +172,12 @@ async def test_alert_on_limits_fires_when_a_pod_has_too_many_labels(cluster: Clu
 
 
 async def test_alert_on_failed_searches_fires_when_search_processes_are_killed(cluster: Cluster, monitored: Monitored) -> None:
-    create_gang(cluster, "before", 2, 1)
+    in_process = {"allaboard.dev/strategy": "bestfit"}  # the default search places such a small gang within the operator
+    create_gang(cluster, "before", 2, 1, **in_process)
     await cluster.wait_for(lambda s: running(s, "before") == 2, message="the search processes have started")
     for pid in search_processes(monitored.operator.pid):
         os.kill(pid, signal.SIGKILL)
-    create_gang(cluster, "after", 2, 1)
+    create_gang(cluster, "after", 2, 1, **in_process)
     await cluster.wait_for(lambda s: running(s, "after") == 2, message="the gang is tried again")
     await cluster.wait_for(lambda _: fires(monitored, "AllaboardSearchesFail", reason="died"), message="the alert fires")
 

@@ -11,7 +11,7 @@ from allaboard.placement.rules.verify import Violation, Wrong, verify
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.genetic import SearchSettings
 from allaboard.placement.solvers.greedy import greedy_seeds
-from allaboard.placement.solvers.search import search
+from allaboard.placement.solvers.search import search, search_quickly
 from allaboard.placement.strategies.strategy import Strategy, answer_of
 
 __all__ = [
@@ -32,5 +32,6 @@ __all__ = [
     "build_problem",
     "greedy_seeds",
     "search",
+    "search_quickly",
     "verify",
 ]

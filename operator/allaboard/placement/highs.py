@@ -21,7 +21,7 @@ _ROWWISE, _MINIMIZE = 2, 1  # HiGHS' constants, as integers, which ``passModel``
 
 
 class Status(Enum):
-    """How the solver ended: with the least cost, with a proof that nothing holds all rows, or without either."""
+    """The end of a run: with values of the least cost, with a proof that no values hold all rows, or without either."""
 
     OPTIMAL = auto()
     INFEASIBLE = auto()
@@ -48,7 +48,7 @@ class Matrix(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """How the solver ended. ``values``: float64[variables], None if no values hold all rows. ``duals``: float64[rows], of linear programs.
+    """The result of a run. ``values``: float64[variables], None if none are known. ``duals``: float64[rows], of linear programs.
 
     A dual is what the cost would grow by if the limit of its row grew by one.
     """

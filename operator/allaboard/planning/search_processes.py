@@ -12,14 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from allaboard.placement import Plan, Problem, SearchSettings, search
+from allaboard.placement import Plan, Problem, SearchSettings, search_quickly
 from allaboard.placement.contest.contest import Contest
 from allaboard.placement.contest.joint import Joint, place_together
 from allaboard.placement.problem.draft import Draft
@@ -38,7 +37,6 @@ JOINT_EFFORT = 900_000
 
 _ANSWER_SHARE = 0.75  # the part of the time limit of a process after which its search answers with its best result.
 _SHORT_SECONDS = 3.0  # processor time after which a short search is ended: its problem has an unforeseen shape.
-_INLINE_PODS = 1
 _INLINE_PLACES = 150_000  # pods times nodes: some twenty milliseconds.
 _INLINE_CELLS = 20_000  # kinds of pods times nodes: as long.
 _NICE, _NICER = 5, 10
@@ -168,18 +166,13 @@ class Searcher:
         self._short_workers.end()
         self._long_workers.end()
 
-    async def warm_up(self) -> None:
-        """Start a worker and have it import its modules, so that the first gang doesn't wait for that."""
-        with suppress(SearchError):
-            await self._short_workers.run(_noop)
-
     async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
-        """Return the plan of a short search. A problem of one pod is solved in this process, which takes less time than sending it.
+        """Return the plan of a short search. A quick search runs in this process, which takes less time than sending the problem.
 
         Raises ``SearchError``.
         """
-        if not isinstance(problem, Draft) and problem.total <= _INLINE_PODS:
-            return search(problem, self._settings, seed)
+        if not isinstance(problem, Draft) and (plan := search_quickly(problem, self._short, seed)) is not None:
+            return plan
         return await self._short_workers.run(_search, problem, self._short, seed)
 
     async def run_briefly(self, work: Callable[..., Answer], *arguments: object) -> Answer:
@@ -250,7 +243,3 @@ def _search(problem: Problem | Draft, settings: SearchSettings, seed: int) -> Pl
 
 def _choose_victims(emptied: EmptiedProblem, evictable: Evictable, settings: SearchSettings) -> Choice | None:
     return choose_victims(emptied, evictable, Budget(seconds=settings.seconds, clock=settings.clock, wall=settings.wall))
-
-
-def _noop() -> None:
-    """Do nothing. A worker that calls this function has imported this module before, which is the purpose of the call."""

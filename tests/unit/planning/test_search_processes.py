@@ -152,7 +152,7 @@ def a_hard_problem(nodes: int) -> Problem:
 
 async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
     with Searcher(SearchSettings(generations=10_000, patience=10_000)) as searcher:
-        await searcher.warm_up()
+        await searcher.run_briefly(os.getpid)  # a process has started
         long = asyncio.create_task(searcher.search(a_hard_problem(10), 1))
         advice = asyncio.create_task(searcher.find_remedies(None))  # type: ignore[arg-type]  # the search for advice waits behind the long search
         plan = await searcher.search_briefly(a_hard_problem(10), 1)
@@ -184,7 +184,7 @@ async def test_a_search_has_a_shorter_time_limit_than_its_process_and_a_short_se
         return search(problem, settings, seed)
 
     monkeypatch.setattr(workers_module, "_search", answer)
-    problem = build_problem(pods("a", 2, {"cpu": 1000}), 2, snapshot([node("n", {"cpu": 4000})]), objective=Objective.SPREAD)
+    problem = a_hard_problem(3)
     here = Searcher(SearchSettings(), workers=0, timeout_seconds=40.0)
     await here.search_briefly(problem, 1)
     await here.search(problem, 1)

@@ -25,12 +25,25 @@ from allaboard.placement.solvers.patterns import Kinds, Patterns, kinds_of, patt
 
 _EPSILON = 1e-8
 _MOST_ROLES = 6
-_MOST_STATES = 20_000
-_MOST_WORK = 24_000_000  # operations on single elements, about 100 ms
 _BISECTIONS = 30
 _PRICE_STEPS = 30
 _FIRST_SLACK = 1e-4
 _SLACK_FACTOR = 8.0
+
+
+class Limits(NamedTuple):
+    """Limits of the work of ``best_placement``: the most patterns, cells of the table, and operations on single cells."""
+
+    patterns: int
+    cells: int
+    operations: int
+
+
+FULL = Limits(40_000, 20_000, 24_000_000)
+"""About 100 ms."""
+
+QUICK = Limits(2_500, 3_000, 800_000)
+"""About 5 ms."""
 
 
 class Optimum(NamedTuple):
@@ -52,31 +65,34 @@ def accepts(problem: Problem) -> bool:
     return 0 < len(problem.roles) <= _MOST_ROLES and is_separable and bool(problem.slots.any())
 
 
-def best_placement(problem: Problem, valuation: Valuation) -> Optimum:
+def best_placement(problem: Problem, valuation: Valuation, limits: Limits = FULL) -> Optimum:
     """Return a placement of all pods that costs least, or the proof that there is none.
 
-    Of pods of one role, as many are placed as there are slots for. The answer is ``UNKNOWN`` if the problem is too large, or isn't one that
-    the method ``accepts``.
+    Of pods of one role, as many are placed as there are slots for. The answer is ``UNKNOWN`` if the work exceeds ``limits``, or if the
+    problem isn't one that the method ``accepts``.
     """
     if not accepts(problem):
         return UNKNOWN
     # The order of the roles is that of the pods. The result must not depend on it.
     roles = np.lexsort((problem.slots.sum(axis=1), problem.count, *problem.demand.T))
     kinds = kinds_of(problem)
-    patterns = patterns_of(problem, valuation, kinds, roles)
+    patterns = patterns_of(problem, valuation, kinds, roles, limits.patterns)
     if patterns is None:
         return UNKNOWN
     of_domain = problem.weights.domains if problem.domains is not None else 0.0
     most = kinds.sizes @ np.maximum.reduceat(patterns.pods, patterns.starts)
     count = problem.count[roles] if len(roles) > 1 else np.minimum(problem.count, most)
-    chosen = _Choice(kinds, patterns, count, of_domain).best()
+    chosen = _Choice(kinds, patterns, count, of_domain).best(limits)
     if chosen is None:
         return UNKNOWN
     if chosen.cost == np.inf:
         return Optimum(is_impossible=problem.devices is None)  # pods may fit on devices on which a greedy rule can't fit them
-    counts, next_member = np.zeros_like(problem.slots), [iter(positions.tolist()) for positions in kinds.members]
-    for kind, pattern in sorted(chosen.patterns, key=lambda each: -patterns.pods[each[1]].sum()):
-        counts[roles, next(next_member[kind])] = patterns.pods[pattern]
+    counts = np.zeros_like(problem.slots)
+    kind, pattern = np.array(sorted(chosen.patterns), dtype=np.int64).reshape(-1, 2).T
+    pods = patterns.pods[pattern]
+    order = np.lexsort((-pods.sum(axis=1), kind))  # of the nodes of one kind, the first ones take most pods
+    number = np.arange(len(kind)) - np.searchsorted(kind, kind)
+    counts[np.ix_(roles, kinds.members[kinds.starts[kind] + number])] = pods[order].T
     return Optimum(counts)
 
 
@@ -107,15 +123,15 @@ class _Choice:
     count: Integers
     of_domain: float
 
-    def best(self) -> Chosen | None:
-        """Return the best choice, at an infinite cost if no choice holds exactly all pods; None if the work to find it is too much."""
+    def best(self, limits: Limits) -> Chosen | None:
+        """Return the best choice, at an infinite cost if no choice holds exactly all pods; None if the work exceeds ``limits``."""
         relaxed = self._relaxed()
         slack, most, work = _FIRST_SLACK, float(relaxed.excess.max() + np.abs(relaxed.of_use).max()), 0.0
         while True:
             domains = [self._kept(relaxed, slack, number) for number in range(len(relaxed.of_use))]
             program = PatternProgram(self.kinds, self.patterns, self.count, [each for each in domains if each is not None])
             work += program.work
-            if program.states > _MOST_STATES or work > _MOST_WORK:
+            if program.states > limits.cells or work > limits.operations:
                 return None
             chosen = program.run()
             if chosen.cost <= relaxed.bound + slack + _EPSILON or slack > most:
@@ -149,12 +165,11 @@ class _Choice:
         pods, domains = patterns.pods.astype(np.float64), int(kinds.domains.max()) + 1
         prices = self._first_prices()
         best, aim = _Relaxed(-np.inf, np.zeros(0), np.zeros(0)), 0.02 * abs(float(prices @ self.count)) + 0.01
-        for _ in range(_PRICE_STEPS):
+        for _ in range(_PRICE_STEPS if len(prices) > 1 or self.of_domain else 1):  # a single price is the best one
             reduced = patterns.costs - pods @ prices
             least = np.minimum.reduceat(reduced, patterns.starts)
             excess = reduced - least[patterns.kind]
-            of_use = np.full(domains, self.of_domain)
-            np.add.at(of_use, kinds.domains, least * kinds.sizes)
+            of_use: Floats = self.of_domain + np.bincount(kinds.domains, least * kinds.sizes, domains).astype(np.float64, copy=False)
             bound = float(np.minimum(of_use, 0.0).sum() + prices @ self.count)
             if bound > best.bound:
                 best = _Relaxed(bound, excess, of_use)

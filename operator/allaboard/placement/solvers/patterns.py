@@ -3,7 +3,6 @@
 Nodes that are equal in all that a search sees are of one *kind*: they have the same patterns, at the same costs.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,17 +12,18 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation
 
 _DIGITS = 10  # Costs that differ by rounding only are equal.
-_MOST_PATTERNS = 40_000
 
 
 class Kinds(NamedTuple):
     """The kinds of nodes, in the order in which equally good nodes are preferred: fuller nodes first, then by name.
 
-    ``members``: the positions of the nodes of each kind, in the same order. ``sizes``: int64[kinds], their number. ``domains``:
-    int64[kinds], their topology domain; 0 if domains don't count.
+    ``members``: int64[nodes], the positions of the nodes, by kind and in the same order. ``starts``: int64[kinds], the place of the first
+    node of each kind among ``members``. ``sizes``: int64[kinds], the number of nodes. ``domains``: int64[kinds], their topology domain; 0
+    if domains don't count.
     """
 
-    members: Sequence[Integers]
+    members: Integers
+    starts: Integers
     sizes: Integers
     domains: Integers
 
@@ -51,16 +51,18 @@ def kinds_of(problem: Problem) -> Kinds:
     rank[np.argsort(first)] = np.arange(len(first))
     kind_of = rank[kind_of.ravel()]
     sizes = np.bincount(kind_of)
-    members = np.split(preferred[np.argsort(kind_of, kind="stable")], np.cumsum(sizes)[:-1])
-    heads = np.array([positions[0] for positions in members])
-    return Kinds(members, sizes, np.zeros_like(sizes) if problem.domains is None else problem.domains[heads])
+    members, starts = preferred[np.argsort(kind_of, kind="stable")], np.cumsum(sizes) - sizes
+    return Kinds(members, starts, sizes, np.zeros_like(sizes) if problem.domains is None else problem.domains[members[starts]])
 
 
-def patterns_of(problem: Problem, valuation: Valuation, kinds: Kinds, roles: Integers) -> Patterns | None:
-    """Return the patterns of one node of each kind; None if there are too many. ``roles``: int64[roles], the order of their columns."""
-    rows = np.array([positions[0] for positions in kinds.members])
+def patterns_of(problem: Problem, valuation: Valuation, kinds: Kinds, roles: Integers, limit: int) -> Patterns | None:
+    """Return the patterns of one node of each kind; None if more than ``limit`` are possible.
+
+    ``roles``: int64[roles], the order of their columns.
+    """
+    rows = kinds.members[kinds.starts]
     most = np.minimum(problem.slots[roles][:, rows], problem.count[roles][:, None])
-    if (most + 1.0).prod(axis=0).sum() > _MOST_PATTERNS:
+    if (most + 1.0).prod(axis=0).sum() > limit:
         return None
     kind, pods, left = np.arange(len(rows)), np.zeros((len(rows), 0), dtype=np.int64), problem.free[:, rows]
     for role, limits in zip(roles.tolist(), most, strict=True):

@@ -15,11 +15,11 @@ from allaboard.placement.problem.points import Scale
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.problem.valuation import Valuation, one_each
 from allaboard.placement.rules.segments import Segments
-from allaboard.placement.solvers.bounds import bounds_of, score_bound
+from allaboard.placement.solvers.bounds import Bounds, bounds_of, score_bound
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.candidates import needed_rows
 from allaboard.placement.solvers.domains import in_best_domains
-from allaboard.placement.solvers.exact import UNKNOWN, Optimum, best_placement
+from allaboard.placement.solvers.exact import FULL, QUICK, UNKNOWN, Limits, Optimum, accepts, best_placement
 from allaboard.placement.solvers.explain import explain
 from allaboard.placement.solvers.genetic import SearchSettings, Target
 from allaboard.placement.solvers.greedy import best_first, greedy_seeds
@@ -28,65 +28,115 @@ from allaboard.placement.solvers.milp import Finding, solve
 from allaboard.placement.solvers.parts import Parts, parts_of, placed_in_turn
 from allaboard.placement.solvers.progress import Progress
 
+_QUICK_COST = 12_000  # of ``brief_cost``, in microseconds
+
 
 def search(problem: Problem, settings: SearchSettings, seed: int, *, steps: Collection[str] = STEPS) -> Plan:
     """Return the best plan found for ``problem``.
 
     ``steps``: those of ``STEPS`` that may be taken; benchmarks leave some out.
     """
+    return _finished(_begun(problem, settings, steps, FULL), settings, seed, steps)
+
+
+def search_quickly(problem: Problem, settings: SearchSettings, seed: int) -> Plan | None:
+    """Return the plan of ``search`` if that takes at most some ten milliseconds; None if it may take longer.
+
+    It doesn't if ``exact`` finds a best placement within its limits ``QUICK``, or if the bounds exclude the gang.
+    """
+    if problem.total > 1 and not (accepts(problem) and brief_cost(problem) <= _QUICK_COST):
+        return None
+    begun = _begun(problem, settings, STEPS, QUICK)
+    return _finished(begun, settings, seed, STEPS) if begun.is_settled else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """A search as far as the exact solver. ``asked``: the problem. ``given``: the same, without couplings if there is one pod.
+
+    ``whole``: the same within the chosen domains. ``rows``: the positions of the nodes that the search needs. ``bounds``,
+    ``is_impossible``: what the bounds say. ``known``: what the exact solver has found out.
+    """
+
+    asked: Problem
+    given: Problem
+    whole: Problem
+    rows: Integers
+    budget: Budget
+    bounds: Bounds
+    is_impossible: bool
+    confined: "_Confined"
+    progress: Progress
+    known: Optimum
+
+    @property
+    def is_settled(self) -> bool:
+        """True if nothing is left to improve: a best placement is known, or a proof that the gang can't be placed."""
+        if self.is_impossible or self.known.counts is not None:
+            return True
+        return self.known.is_impossible and self.given.minimum == self.given.total and not self.given.couplings
+
+
+def _begun(problem: Problem, settings: SearchSettings, steps: Collection[str], limits: Limits) -> _Begun:
+    """Begin a search; the exact solver has the ``limits``."""
     asked = problem
     if problem.has_other_couplings and problem.total == 1 and not problem.together:
         problem = _alone(problem)
-    budget, scale = Budget(settings.effort, settings.seconds, settings.clock, settings.wall), Scale.of(problem)
+    budget = Budget(settings.effort, settings.seconds, settings.clock, settings.wall)
     # 1. Find out whether the bounds exclude the gang.
     bounds = bounds_of(problem)
     is_impossible = bounds.placeable < problem.minimum or bool(problem.lacking(np.array(bounds.most)) > 0)
     is_impossible |= problem.minimum > 0 and not problem.slots.any()
     # 2. Choose domains by the rules between members, and stay within them from then on.
-    chosen_domains = _within_domains(problem, settings, budget, is_impossible=is_impossible)
-    finding, slots, parts, is_fixed = chosen_domains.finding, chosen_domains.slots, chosen_domains.parts, chosen_domains.is_fixed
-    is_confined, problem = bool(problem.couplings), chosen_domains.problem
-    # 3. Leave out the nodes that no placement needs. Place gangs of few roles at the least cost, and other gangs by greedy rules.
-    whole, rows = problem, needed_rows(problem)
+    confined = _within_domains(problem, settings, budget, is_impossible=is_impossible)
+    # 3. Leave out the nodes that no placement needs. Place gangs of few roles at the least cost.
+    slots, whole, rows = confined.slots, confined.problem, needed_rows(confined.problem)
     if slots is not None:
         rows = np.union1d(rows, np.flatnonzero(slots.any(axis=0)))
-    problem = whole.restricted_to(rows)
-    progress = Progress(problem, Valuation(problem))
+    needed = whole.restricted_to(rows)
+    progress, known = Progress(needed, Valuation(needed)), UNKNOWN
     if slots is not None:
         progress.add("solver", [("solver", slots[:, rows])])
-    known = UNKNOWN
-    if not is_fixed and EXACT in steps and (len(problem.roles) == 1 or bounds.placeable == problem.total):
-        known = _best_known(problem, progress.valuation)
-    if is_fixed:
+    if not confined.is_fixed and EXACT in steps and (len(needed.roles) == 1 or bounds.placeable == needed.total):
+        known = _best_known(needed, progress.valuation, limits)
+    return _Begun(asked, problem, whole, rows, budget, bounds, is_impossible, confined, progress, known)
+
+
+def _finished(begun: _Begun, settings: SearchSettings, seed: int, steps: Collection[str]) -> Plan:
+    """Finish a search and report on it."""
+    asked, whole, confined, progress, known = begun.asked, begun.whole, begun.confined, begun.progress, begun.known
+    bounds, budget, problem, scale = begun.bounds, begun.budget, progress.problem, Scale.of(begun.given)
+    # 4. Place gangs of many roles by greedy rules.
+    if confined.is_fixed:
         pass  # the placement of the solver, or of one pod after another, is kept
     elif known.counts is not None:
         progress.add("exact", [("exact", known.counts)])
     else:
         progress.add("greedy", greedy_seeds(problem, progress.valuation, goes_on=lambda: not budget.is_over))
     greedy = next((placement for placement in progress.placements if placement.name != "solver"), progress.best)
-    # 4. Improve on the placement, unless it is the best or the gang can't be placed.
-    stopped_by = "exact"
-    if is_impossible:
+    # 5. Improve on the placement, unless it is the best or the gang can't be placed.
+    stopped_by, is_confined = "exact", bool(begun.given.couplings)
+    if begun.is_impossible:
         stopped_by = "bound" if problem.total_nodes else "no-nodes"
-    elif finding is Finding.CANNOT_FIT:
+    elif confined.finding is Finding.CANNOT_FIT:
         stopped_by = "proof"
         progress.add("solver", [])
     elif known.is_impossible and problem.minimum == problem.total and not is_confined:
         stopped_by = "proof"
-    elif known.counts is None and not is_fixed:
+    elif known.counts is None and not confined.is_fixed:
         target = Target(bounds.placeable, score_bound(problem))
-        is_proof = finding is not Finding.NOT_FOUND  # the gang may fit in other domains than those that greedy rules chose
+        is_proof = confined.finding is not Finding.NOT_FOUND  # the gang may fit in other domains than those that greedy rules chose
         stopped_by = Improvement(progress, settings, seed, target, budget, steps, is_proof=is_proof).run()
     if is_confined and stopped_by in ("exact", "optimal"):
         stopped_by = "domain"
-    # 5. Report.
+    # 6. Report.
     chosen = progress.best
     counts = np.zeros_like(whole.slots)
-    counts[:, rows] = chosen.counts
+    counts[:, begun.rows] = chosen.counts
     if asked.has_other_couplings:
-        counts, whole = (counts if parts is None else parts.merged(counts, len(asked.roles))), asked
+        counts, whole = (counts if confined.parts is None else confined.parts.merged(counts, len(asked.roles))), asked
     feasible = None if whole.lacking(counts.sum(axis=1)) > 0 else True
-    if is_impossible or stopped_by == "proof":
+    if begun.is_impossible or stopped_by == "proof":
         feasible = False
     assignments, unplaced = by_pod(whole, counts)
     return Plan(
@@ -160,11 +210,11 @@ def brief_cost(problem: Problem) -> int:
     return roles * (500 + 4 * nodes)
 
 
-def _best_known(problem: Problem, valuation: Valuation) -> Optimum:
+def _best_known(problem: Problem, valuation: Valuation, limits: Limits) -> Optimum:
     """Return the best possible placement, or the proof that not all pods fit, if either can be found without a search."""
     if problem.total == 1:
         return Optimum(_only_pod(problem, valuation))
-    return best_placement(problem, valuation)
+    return best_placement(problem, valuation, limits)
 
 
 def _only_pod(problem: Problem, valuation: Valuation) -> Integers:

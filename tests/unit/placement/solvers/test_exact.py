@@ -9,7 +9,7 @@ from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from allaboard.model.gang import Objective
-from allaboard.placement import Problem, SearchSettings, build_problem, search
+from allaboard.placement import Problem, SearchSettings, build_problem, search, search_quickly
 from allaboard.placement.problem.valuation import Valuation
 from allaboard.placement.solvers import exact as module
 from allaboard.placement.solvers.exact import accepts, best_placement
@@ -129,3 +129,35 @@ def test_parts_of_gpus_that_no_device_can_take_are_no_pattern() -> None:
     assert counts is not None
     placed = dict(zip(problem.nodes, counts[0].tolist(), strict=True))
     assert (placed.get("n0", 0), placed["n1"], placed["n2"]) == (0, 2, 1)
+
+
+@given(problem=gangs())
+def test_a_quick_search_gives_the_plan_of_the_search(problem: Problem) -> None:
+    quick = search_quickly(problem, SearchSettings(), 1)
+    plan = search(problem, SearchSettings(), 1)
+    event(f"quick: {quick is not None}")
+    assert quick is None or quick == plan
+
+
+def test_a_quick_search_leaves_to_the_search_what_takes_long() -> None:
+    free = snapshot([node(f"n{number}", {"cpu": 1000 * (3 + number % 40)}) for number in range(900)])
+
+    def of_roles(*sizes: int, minimum: int = 0) -> Problem:
+        gang = [pod for role, size in enumerate(sizes) for pod in pods(f"r{role}", size, {"cpu": 1000 + role})]
+        return build_problem(gang, minimum or len(gang), free, objective=Objective.BINPACK)
+
+    assert search_quickly(of_roles(4), SearchSettings(), 1) is not None
+    for long in (of_roles(5500), of_roles(40, 40), of_roles(*[1] * 7), of_roles(2, 2, 2, 2)):
+        assert search_quickly(long, SearchSettings(), 1) is None
+
+
+def test_a_quick_search_refuses_a_gang_only_if_it_has_no_surplus_to_leave_out() -> None:
+    cluster = snapshot([node("a", {"cpu": 3000, GPU: 1}), node("b", {"cpu": 3000, GPU: 1})])
+    gang = [*pods("one", 2, {"cpu": 2000, GPU: 1}), *pods("other", 2, {"cpu": 1000}), *pods("third", 1, {"cpu": 100})]
+    whole, surplus = (build_problem(gang, minimum, cluster, objective=Objective.BINPACK) for minimum in (5, 4))
+    refused = search_quickly(whole, SearchSettings(), 1)
+    assert refused is not None
+    assert refused.feasible is False
+    plan = search_quickly(surplus, SearchSettings(), 1) or search(surplus, SearchSettings(), 1)
+    assert plan.feasible
+    assert len(plan.assignments) == 4
