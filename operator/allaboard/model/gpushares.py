@@ -10,6 +10,7 @@ from allaboard.model.raw_fields import items, mapping, sequence, text
 from allaboard.model.requests import RawObject, Requests
 
 FRACTION, MEMORY, NUMBER = "gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"
+KAI_ANNOTATIONS = frozenset({FRACTION, MEMORY, NUMBER})
 """Annotations by which pods ask KAI for parts of GPUs (kai-scheduler pkg/common/constants/constants.go)."""
 
 _ALIYUN = "aliyun.com/gpu-mem"  # AliyunContainerService/gpushare-scheduler-extender pkg/utils/const.go
@@ -53,7 +54,7 @@ def without_part_resources(requests: Requests) -> Requests:
 def share_request_of(raw: RawObject, requests: Requests) -> ShareRequest:
     """Return the request of a pod for GPUs or parts of GPUs; ``requests`` are the pod's summed requests. Raises ``MalformedError``."""
     annotations = mapping(mapping(raw, "metadata"), "annotations", "metadata.")
-    by_kai = FRACTION in annotations or MEMORY in annotations or NUMBER in annotations
+    by_kai = not KAI_ANNOTATIONS.isdisjoint(annotations)
     amounts = dict([pair for pair in requests if pair[0] in DEVICE_RESOURCES])  # a list is fast: this runs for each event of a pod
     if not (amounts or by_kai):
         return NO_SHARE

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from allaboard.model.constraints import GpuRequest, SchedulingSpec, readable_spec_from
+from allaboard.model.constraints import GpuRequest, SchedulingSpec
 from allaboard.model.disruption import is_disrupted, mark_in
 from allaboard.model.errors import MalformedError
 from allaboard.model.foreign_gang_labels import NONE, ForeignGangLabels, foreign_gang_labels_in
@@ -21,6 +21,7 @@ from allaboard.model.limits import CHARACTERS, ENTRIES, LABELS, OWNERS, OverLimi
 from allaboard.model.openfaas import with_function_demand
 from allaboard.model.options import OPTION_PREFIX as OPTION_PREFIX
 from allaboard.model.options import Options, options_in
+from allaboard.model.plain_pods import spec_from
 from allaboard.model.provisioning import consumed_by
 from allaboard.model.raw_fields import integer, items, labels, mapping, sequence, text
 from allaboard.model.requests import RawObject
@@ -251,7 +252,7 @@ def pod_from(raw: RawObject, intern: Interner | None = None, reading: Reading = 
     stated = spec.get("schedulerName")
     scheduler = stated[: CHARACTERS.most] if isinstance(stated, str) else text(spec, "schedulerName", "default-scheduler", "spec.")
     is_foreign = reading.ours is not None and scheduler not in reading.ours
-    scheduling, problems = readable_spec_from(raw, is_foreign=is_foreign)
+    scheduling, problems = spec_from(raw, is_foreign=is_foreign)
     caution = ""
     if reading.openfaas:
         scheduling, caution = with_function_demand(raw, scheduling, problems)

@@ -317,8 +317,8 @@ class GangQueue:
 
     def peek(self) -> GangKey | None:
         """Return the gang to attempt next: the first active gang, or a gang in backoff that goes before it; None if no gang is active."""
-        heap = self._next()
-        return heap.first().key if heap else None
+        found = self._next()
+        return found[1].key if found else None
 
     def pop(self, *, beside: GangKey | None = None) -> GangKey | None:
         """Remove and return the gang to attempt next, as ``peek`` does.
@@ -326,10 +326,11 @@ class GangQueue:
         ``beside`` is a gang that was popped before. A gang in backoff that goes before ``beside`` is then also returned if no gang is
         active.
         """
-        heap = self._next(beside)
-        if heap is None:
+        found = self._next(beside)
+        if found is None:
             return None
-        key = heap.pop()
+        heap, key = found[0], found[1].key
+        heap.discard(key)
         self._stop_waiting(key)
         self._stop_timer(key)
         if self._exists(key):
@@ -343,8 +344,8 @@ class GangQueue:
         goes before ``key``.
         """
         self._admit()
-        heap = self._next(key)
-        return heap is not None and heap.first().rank_key < self._order(key).rank_key
+        found = self._next(key)
+        return found is not None and found[1].rank_key < self._order(key).rank_key
 
     def promote(self, changed: Mapping[str, Iterable[GangKey]]) -> None:
         """Sort again, since gangs of the ``changed`` namespaces may now rank before others; the gangs listed there changed themselves."""
@@ -359,18 +360,19 @@ class GangQueue:
             if key not in self._active:
                 self._activate(key)
 
-    def _next(self, beside: GangKey | None = None) -> LazyHeap | None:
-        """Return the heap of the gang to attempt next; None if no gang is to be attempted.
+    def _next(self, beside: GangKey | None = None) -> tuple[LazyHeap, Order] | None:
+        """Return the heap of the gang to attempt next, and the gang's position; None if no gang is to be attempted.
 
         It is the backoff heap if the first gang there has a lesser ``standing_key`` than ``beside`` and than the first active gang.
         """
         self._expire_timers()
-        compared = [self._active.first()] if self._active else []
-        if self._in_backoff:
-            compared += [self._order_of(beside)] if beside is not None else []
-            if compared and self._in_backoff.first().standing_key < min(compared).standing_key:
-                return self._in_backoff
-        return self._active if self._active else None
+        active = self._active.first() if self._active else None
+        if self._in_backoff and (active is not None or beside is not None):
+            compared = [order for order in (active, self._order_of(beside) if beside is not None else None) if order is not None]
+            waiting = self._in_backoff.first()
+            if waiting.standing_key < min(compared).standing_key:
+                return self._in_backoff, waiting
+        return (self._active, active) if active is not None else None
 
     async def wait(self) -> None:
         """Wait until a gang is due."""

@@ -47,7 +47,7 @@ class SearchTime:
 
         Gangs of a higher level go behind gangs of a lower level.
         """
-        used = self.used(namespace)
+        used = self.used(namespace) if namespace in self._used else 0.0
         return 0 if used < MUCH_SECONDS else 1 + int(math.log2(used / MUCH_SECONDS))
 
     def fallen(self) -> Set[str]:
