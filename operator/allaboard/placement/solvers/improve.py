@@ -16,6 +16,7 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.solvers import genetic
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.candidates import candidate_rows
+from allaboard.placement.solvers.device_patterns import excluded_by_devices
 from allaboard.placement.solvers.domain_subsets import in_better_domains
 from allaboard.placement.solvers.ejection_chains import assign_more
 from allaboard.placement.solvers.genetic import Limits, SearchSettings, Target, evolve, generation_cost
@@ -63,6 +64,8 @@ class Improvement:
         self._search_locally()
         if self._is_best():
             return "optimal"
+        if self.progress.is_incomplete and self.is_proof and SOLVER in self.steps and self._is_excluded_by_devices():
+            return "proof"
         stopped_by = self._evolve(_FEW if SOLVER in self.steps and self.settings.branches else _ALONE_FACTOR * self.settings.generations)
         if not self.progress.is_incomplete or stopped_by == "time":
             return stopped_by
@@ -74,6 +77,11 @@ class Improvement:
             self._search_locally()
             return "optimal" if self._is_best() else self._evolve(_FEW)
         return "effort" if self.settings.effort else self._evolve(self.settings.generations)
+
+    def _is_excluded_by_devices(self) -> bool:
+        """Return whether a proof shows that the devices can't hold the needed members."""
+        problem = self._problem
+        return excluded_by_devices(problem, np.minimum(problem.slots, problem.count[:, None]), self.budget.wall_seconds)
 
     def _is_best(self) -> bool:
         """Return whether all members are placed as well as possible: on the only node, or with a score that reaches the bound."""

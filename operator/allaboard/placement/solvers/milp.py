@@ -4,7 +4,8 @@ The answer is neither if the solver reaches its limit of work first. The solver 
 tolerance, so its answers are checked. A placement is counted again in integers. An answer that there is no placement counts only if the
 solver gives it twice, with presolve and without. The tolerance only lets pods take a little more than is free, so it can't make a gang that
 fits seem not to fit. If GPUs are shared, the program only knows the sum of a node's devices, by which more pods fit than by the single
-devices. So a proof that the gang doesn't fit holds, and a placement that doesn't fit device by device is discarded. The work is bounded by
+devices. So a proof that the gang doesn't fit holds, and a placement that doesn't fit device by device is discarded. Whether the single
+devices hold the gang is asked first (`device_patterns.py`). The work is bounded by
 branches of the search tree and by size, so the same question has the same answer everywhere. The clock matters only for a search that
 reaches its time limit.
 """
@@ -21,6 +22,7 @@ from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.capacity import first_slots, slots_for
 from allaboard.placement.rules.program import Rows
 from allaboard.placement.solvers.budget import Budget
+from allaboard.placement.solvers.device_patterns import excluded_by_devices
 from allaboard.placement.solvers.milp_model import add_capacity, add_members, assignment_variables, contended, optimize
 
 NODE_LIMIT = 200
@@ -76,6 +78,8 @@ def solve(
     slots = np.where(_admitted(problem), np.minimum(problem.slots, problem.count[:, None]), 0)
     alone = np.minimum(slots.sum(axis=1), problem.count)
     if (alone < _needed(problem)).any() or problem.lacking(alone) > 0:
+        return Answer(Finding.CANNOT_FIT)
+    if excluded_by_devices(problem, slots, budget.wall_seconds):
         return Answer(Finding.CANNOT_FIT)
     where = contended(problem.demand, slots, problem.free)
     variables = assignment_variables(problem, slots, np.asarray(where.any(axis=0)), problem.coupled_classes())

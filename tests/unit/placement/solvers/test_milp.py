@@ -168,7 +168,7 @@ def test_surplus_pods_take_the_capacity_that_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "expected"), [((600, 550), Finding.FITS), ((600, 500), Finding.NOT_FOUND), ((600, 400), Finding.CANNOT_FIT)]
+    ("devices", "expected"), [((600, 550), Finding.FITS), ((600, 500), Finding.CANNOT_FIT), ((600, 400), Finding.CANNOT_FIT)]
 )
 def test_shared_gpus_are_counted_device_by_device(devices, expected) -> None:
     """Two shares of 550 fit on one device each, or only in total, or not even in total."""
