@@ -29,7 +29,7 @@ from allaboard.placement.contest.contest import contest_of, may_contend
 from allaboard.placement.contest.joint import Joint
 from allaboard.placement.problem.draft import Draft, Packer
 from allaboard.placement.problem.problem import Candidate
-from allaboard.placement.remedies.causes import Repaired, amounts_alone, can_not_fit, cause_of, on_empty_nodes
+from allaboard.placement.remedies.causes import Repaired, amounts_alone, can_not_fit, can_quickly_not_fit, cause_of, on_empty_nodes
 from allaboard.placement.rules.members import Rules, rules_of
 from allaboard.placement.strategies.trial import StrategyError
 from allaboard.planning import min_resources
@@ -167,8 +167,12 @@ class Planner:
     async def _is_too_large(self, gang: PreparedGang, snapshot: Snapshot, pods: Sequence[Candidate], rules: Rules) -> bool:
         """Return whether a proof shows that ``pods`` of a refused gang wouldn't fit if all nodes were empty, ready and schedulable."""
         problem = on_empty_nodes(pods, gang.least, snapshot, rules, self._repaired)
+        if problem is None:
+            return False
+        if (known := can_quickly_not_fit(problem)) is not None:
+            return known
         with suppress(SearchError), self.costs.brief([gang]):
-            return problem is not None and await self.searcher.run_briefly(can_not_fit, problem)
+            return await self.searcher.run_briefly(can_not_fit, problem)
         return False
 
     async def _kept_for(self, gang: PreparedGang) -> GangKey | None:

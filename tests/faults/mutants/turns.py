@@ -70,7 +70,7 @@ MUTANTS = (
         "priority",
         (
             NO_RETELLING,
-            Edit("GangQueue._next", "compared and self._in_backoff.first().standing_key < min(compared).standing_key", "False"),
+            Edit("GangQueue._next", "waiting.standing_key < min(compared).standing_key", "False"),
         ),
     ),
     Mutant(

@@ -39,6 +39,7 @@ from allaboard.placement.solvers.bounds import may_fit
 from allaboard.placement.solvers.budget import Budget
 from allaboard.placement.solvers.greedy import greedy_seeds
 from allaboard.placement.solvers.milp import Finding, satisfies, solve
+from allaboard.placement.solvers.search import is_quick
 
 _LARGEST = 2**62
 _PROOF_EFFORT = 50_000  # Microseconds that the solver may take to prove a gang too large: other gangs wait for the cause.
@@ -171,11 +172,21 @@ def on_empty_nodes(pods: Sequence[Candidate], minimum: int, snapshot: Snapshot, 
 
 def can_not_fit(problem: Problem) -> bool:
     """Return whether a proof shows that the minimum of ``problem`` has no placement."""
+    fits = _fits(problem)
+    return solve(problem, budget=Budget(_PROOF_EFFORT)).finding is Finding.CANNOT_FIT if fits is None else not fits
+
+
+def can_quickly_not_fit(problem: Problem) -> bool | None:
+    """Return what ``can_not_fit`` returns, if that takes at most some ten milliseconds; None if it may take longer."""
+    fits = _fits(problem) if is_quick(problem) else None
+    return None if fits is None else not fits
+
+
+def _fits(problem: Problem) -> bool | None:
+    """Return whether the minimum of ``problem`` has a placement, by bounds and by one greedy rule; None if neither decides it."""
     if not may_fit(problem):
-        return True
-    if any(satisfies(problem, seed) for _, seed in greedy_seeds(problem, names=("binpack",))):
-        return False  # the usual case
-    return solve(problem, budget=Budget(_PROOF_EFFORT)).finding is Finding.CANNOT_FIT
+        return False
+    return any(satisfies(problem, seed) for _, seed in greedy_seeds(problem, names=("binpack",))) or None
 
 
 def whole_amounts(snapshot: Snapshot, names: Sequence[str]) -> tuple[Integers, Integers]:

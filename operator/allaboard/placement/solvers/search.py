@@ -44,7 +44,7 @@ def search_quickly(problem: Problem, settings: SearchSettings, seed: int) -> Pla
 
     It doesn't if ``exact`` finds a best placement within its limits ``QUICK``, or if the bounds exclude the gang.
     """
-    if problem.total > 1 and not (accepts(problem) and brief_cost(problem) <= _QUICK_COST):
+    if problem.total > 1 and not (accepts(problem) and is_quick(problem)):
         return None
     begun = _begun(problem, settings, STEPS, QUICK)
     return _finished(begun, settings, seed, STEPS) if begun.is_settled else None
@@ -199,6 +199,11 @@ def _within_domains(problem: Problem, settings: SearchSettings, budget: Budget, 
     if parts is None:
         return _Confined(replace(problem, couplings=()), finding, slots, is_fixed=True)
     return _Confined(parts.problem, finding, parts.divided(slots), parts)
+
+
+def is_quick(problem: Problem) -> bool:
+    """Return whether bounds and greedy rules take at most some ten milliseconds, by the size of ``problem``."""
+    return brief_cost(problem) <= _QUICK_COST
 
 
 def brief_cost(problem: Problem) -> int:
