@@ -22,7 +22,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from contenders import CONTENDERS, HOMES, Connection, Home, progress
+from contenders import CONTENDERS, HOMES, USUAL, Connection, Home, progress
 from load import PODS, Binds, Load, Scenario, a_node, create, furnish, prepare, warm_up
 
 _CONCURRENCY = 32
@@ -107,14 +107,14 @@ _positive = partial(click.option, type=click.IntRange(min=1), show_default=True)
 @_positive("--gpus", default=4, help="GPUs of a node.")
 @click.option("--seconds", type=click.FloatRange(min=0), default=2.0, show_default=True, help="Seconds that a pod runs.")
 @_positive("--runs", default=1, help="Runs; with several, the table shows medians.")
-@click.option("--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help="May be repeated [all].")
+@click.option("--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help=f"May be repeated [{', '.join(USUAL)}].")
 def main(gangs: int, size: int, nodes: int, gpus: int, seconds: float, runs: int, contenders: tuple[str, ...]) -> None:
     """Measure and print a table."""
     at_once = min(gangs, nodes * gpus // size)
     if not at_once:
         raise click.UsageError(f"a gang of {size} never fits on {nodes} nodes of {gpus} GPUs")
     try:
-        found = asyncio.run(measure_all(contenders or tuple(CONTENDERS), Scenario(gangs, size), nodes, gpus, seconds, runs))
+        found = asyncio.run(measure_all(contenders or USUAL, Scenario(gangs, size), nodes, gpus, seconds, runs))
     except (RuntimeError, aiohttp.ClientError) as error:
         raise click.ClickException(str(error)) from error
     least = -(-gangs // at_once) * seconds

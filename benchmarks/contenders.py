@@ -3,10 +3,11 @@
 import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import click
@@ -132,12 +133,102 @@ async def bare_client(home: Home, profile: Path | None) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
+async def coscheduling(home: Home, profile: Path | None) -> AsyncIterator[int]:
+    """Run kube-scheduler with the plugin Coscheduling, as its manifest configures it; yield its pid."""
+    from tests.e2e.controlplane import binaries, processes
+
+    (port,) = processes.free_ports(1)
+    configuration = home.kubeconfig.with_name("coscheduling.yaml")
+    configuration.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "leaderElection": {"leaderElect": False},
+                "clientConnection": {"kubeconfig": str(home.kubeconfig), "qps": 1000, "burst": 2000},
+                "profiles": [
+                    {
+                        "schedulerName": "coscheduling",
+                        "plugins": {
+                            "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
+                            "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+                        },
+                        "pluginConfig": [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 10}}],
+                    }
+                ],
+            }
+        )
+    )
+    flags = (f"--config={configuration}", "--bind-address=127.0.0.1", f"--secure-port={port}")
+    async with _scheduler(binaries.COSCHEDULING, home, flags) as pid:
+        yield pid
+
+
+@asynccontextmanager
+async def volcano(home: Home, profile: Path | None) -> AsyncIterator[int]:
+    """Run Volcano's scheduler with its default configuration; yield its pid.
+
+    The benchmark does what Volcano's controllers would do: it creates the PodGroups, and opens the queue.
+    """
+    from tests.e2e.controlplane import binaries, processes
+
+    module = await asyncio.to_thread(binaries.module_folder, binaries.VOLCANO)
+    async with Connection.of(home.kubeconfig).session() as session:
+        for file in sorted((module / "config/crd/volcano/bases").glob("*.yaml")):
+            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            async with session.post(path, json=yaml.safe_load(file.read_text())) as answer:
+                answer.raise_for_status()
+    (port,) = processes.free_ports(1)
+    flags = (
+        f"--kubeconfig={home.kubeconfig}",
+        f"--scheduler-conf={module / 'installer/helm/chart/volcano/config/volcano-scheduler.conf'}",
+        *("--leader-elect=false", "--enable-healthz=false", f"--listen-address=127.0.0.1:{port}"),
+        *("--kube-api-qps=1000", "--kube-api-burst=2000"),
+    )
+    async with _scheduler(binaries.VOLCANO, home, flags) as pid:
+        async with Connection.of(home.kubeconfig).session() as session:
+            await _open_queue(session)
+        yield pid
+
+
+async def _open_queue(session: aiohttp.ClientSession) -> None:
+    """Open Volcano's default queue as soon as the scheduler has created it. Raises ``RuntimeError`` after 60 s."""
+    path = "/apis/scheduling.volcano.sh/v1beta1/queues/default/status"
+    headers = {"Content-Type": "application/merge-patch+json"}
+    for _ in range(600):
+        async with session.patch(path, data='{"status": {"state": "Open"}}', headers=headers) as answer:
+            if answer.status == 200:
+                return
+        await asyncio.sleep(0.1)
+    raise RuntimeError("Volcano's scheduler has created no queue within 60 s")
+
+
+@asynccontextmanager
+async def _scheduler(program: Any, home: Home, flags: Sequence[str]) -> AsyncIterator[int]:
+    """Run a program of ``tests.e2e.controlplane.binaries``, which is built if it is missing; yield its pid."""
+    from tests.e2e.controlplane import binaries
+
+    paths = await asyncio.to_thread(binaries.ensure, [program], progress)
+    with home.kubeconfig.with_name(f"{program.name}.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(str(paths[program.name]), *flags, stdout=log, stderr=log)
+        try:
+            yield process.pid
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.wait()
+
+
+@asynccontextmanager
 async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
     """Run kube-scheduler with the feature gate GenericWorkload; yield its pid. kube-scheduler is stopped together with ``home``."""
     if home.start_scheduler is None:
         raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
     yield await asyncio.to_thread(home.start_scheduler)
 
+
+USUAL = ("allaboard", "podgroup", "native")
+"""The contenders that are measured unless others are named."""
 
 HOMES: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Home]]] = {"controlplane": control_plane, "sandbox": sandbox}
 CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManager[int]]] = {
@@ -147,8 +238,13 @@ CONTENDERS: Mapping[str, Callable[[Home, Path | None], AbstractAsyncContextManag
     "bare": allaboard,
     "client": bare_client,
     "native": native,
+    "coscheduling": coscheduling,
+    "volcano": volcano,
 }
 """Contenders by name. ``allaboard`` and ``podgroup`` are the operator, with gangs that are stated in different ways.
+
+``native`` is kube-scheduler's own gang scheduling. ``coscheduling`` (scheduler-plugins) and ``volcano`` are built with Go when they are
+first measured, which takes minutes.
 
 ``pages`` is ``allaboard`` while ten pages are open, and ``bare`` is ``allaboard`` with pods that nothing recreates. ``client`` is no
 scheduler: it binds pods as they come, and so shows what the servers allow.

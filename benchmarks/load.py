@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -24,7 +25,15 @@ NATIVE_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 _CRD = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _OUR_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
-_GROUPS = {"native": NATIVE_GROUPS, "podgroup": "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"}
+_GROUPS_IN_NAMESPACE = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+_VOLCANO_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+_GROUPS = {
+    "native": NATIVE_GROUPS,
+    "podgroup": _GROUPS_IN_NAMESPACE,
+    "coscheduling": _GROUPS_IN_NAMESPACE,
+    "volcano": _VOLCANO_GROUPS,
+}
+_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 _READY_SECONDS = 60.0
 
 
@@ -100,38 +109,46 @@ def a_pod(contender: str, name: str, group: str = "", size: int = 1, **requests:
     controller, except for the contender ``bare``. Where admission may refuse binds, each bind of a bare pod is dry-run, and of other pods
     one bind of each template.
     """
-    is_ours = contender != "native"
-    labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
-    if contender == "podgroup":
-        labels = {"scheduling.x-k8s.io/pod-group": group}
-    ours: dict[str, Any] = {"schedulerName": "allaboard"}
-    theirs: dict[str, Any] = {"schedulingGroup": {"podGroupName": group}} if group else {}
+    labels, annotations, spec = _stated(contender, name, group, size)
     devices = {resource: amount for resource, amount in requests.items() if "/" in resource}  # extended resources need limits
     resources = {"requests": requests or {"cpu": "1", "memory": "1Gi"}, **({"limits": devices} if devices else {})}
     container = {"name": "main", "image": "pause", "resources": resources}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "labels": labels if group and is_ours else {},
-            "annotations": {"allaboard.dev/recreate": "true"} if is_ours and contender != "bare" else {},
-        },
-        "spec": {"containers": [container], **(ours if is_ours else theirs)},
+        "metadata": {"name": name, "namespace": "default", "labels": labels, "annotations": annotations},
+        "spec": {"containers": [container], **spec},
     }
 
 
-def a_pod_group(contender: str, name: str, size: int) -> dict[str, Any]:
-    """Return the PodGroup of a gang: upstream's scheduling.x-k8s.io for ``podgroup``, else kube-scheduler's own kind."""
+def _stated(contender: str, name: str, group: str, size: int) -> tuple[dict[str, str], dict[str, str], dict[str, Any]]:
+    """Return the labels, the annotations and the part of the spec by which a pod states its scheduler and its gang."""
+    match contender:
+        case "native":
+            return {}, {}, {"schedulingGroup": {"podGroupName": group}} if group else {}
+        case "coscheduling":
+            return {_GROUP_LABEL: group} if group else {}, {}, {"schedulerName": contender}
+        case "volcano":  # which needs a PodGroup for a single pod, too
+            return {}, {"scheduling.k8s.io/group-name": group or name}, {"schedulerName": contender}
+    labels = {"pod-group.scheduling.sigs.k8s.io/name": group, "pod-group.scheduling.sigs.k8s.io/min-available": str(size)}
     if contender == "podgroup":
-        api_version, kind = "scheduling.x-k8s.io/v1alpha1", "PodGroup"
-        return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": size}}
+        labels = {_GROUP_LABEL: group}
+    annotations = {} if contender == "bare" else {"allaboard.dev/recreate": "true"}
+    return labels if group else {}, annotations, {"schedulerName": "allaboard"}
+
+
+def a_pod_group(contender: str, name: str, size: int) -> dict[str, Any]:
+    """Return the PodGroup of a gang, of the kind that the contender reads."""
+    versions = {"native": "scheduling.k8s.io/v1beta1", "volcano": "scheduling.volcano.sh/v1beta1"}
+    specs: dict[str, dict[str, Any]] = {
+        "native": {"schedulingPolicy": {"gang": {"minCount": size}}},
+        "volcano": {"minMember": size, "queue": "default"},
+    }
     return {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "apiVersion": versions.get(contender, "scheduling.x-k8s.io/v1alpha1"),
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": size}}},
+        "spec": specs.get(contender, {"minMember": size}),
     }
 
 
@@ -143,8 +160,10 @@ async def prepare(session: aiohttp.ClientSession, contender: str, scenario: Scen
     def asked(member: int) -> dict[str, str]:
         return requests or {"cpu": str(scenario.cpus(member)), "memory": "1Gi"}
 
-    if is_gang and (groups := _GROUPS.get(contender)):
-        await asyncio.gather(*(send(session, "POST", groups, a_pod_group(contender, name, scenario.size)) for name in names))
+    single = [f"{name}-0" for name in names] if contender == "volcano" else []  # Volcano needs a PodGroup for a single pod, too
+    names_of_groups = names if is_gang else single
+    if groups := _GROUPS.get(contender):
+        await asyncio.gather(*(send(session, "POST", groups, a_pod_group(contender, name, scenario.size)) for name in names_of_groups))
     return [
         (gang, json.dumps(a_pod(contender, f"{name}-{member}", name if is_gang else "", scenario.size, **asked(member))).encode())
         for gang, name in enumerate(names)
@@ -220,10 +239,17 @@ async def warm_up(session: aiohttp.ClientSession, contender: str) -> None:
     async def is_gone() -> bool:
         return await find(session, path) is None
 
+    if contender == "volcano":
+        await until(partial(_is_taken, session, a_pod_group(contender, "warm-up", 1)), "Volcano's PodGroups to be served")
     await send(session, "POST", PODS, a_pod(contender, "warm-up"))
     await until(is_bound, f"{contender} to bind a pod")
     await send(session, "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
     await until(is_gone, "a pod to go")
+
+
+async def _is_taken(session: aiohttp.ClientSession, group: dict[str, Any]) -> bool:
+    async with session.post(_VOLCANO_GROUPS, json=group) as answer:
+        return answer.status == 201
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], what: str) -> None:

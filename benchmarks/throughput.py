@@ -24,7 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from contenders import CONTENDERS, HOMES, Connection, Home, progress
+from contenders import CONTENDERS, HOMES, USUAL, Connection, Home, progress
 from load import SCENARIOS, Binds, Load, Scenario, a_node, create, furnish, prepare, warm_up
 from operator_process import children, cpu_seconds, memory_mib
 
@@ -279,9 +279,7 @@ Examples:
     help="A real control plane, whose programs are built with Go if they are missing; or the sandbox, which has no kube-scheduler.",
 )
 @click.option("--scenario", "names", type=click.Choice([*SCENARIOS]), multiple=True, help="Gangs and their size; may be repeated [all].")
-@click.option(
-    "--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help="May be repeated [allaboard, podgroup, native]."
-)
+@click.option("--contender", "contenders", type=click.Choice([*CONTENDERS]), multiple=True, help=f"May be repeated [{', '.join(USUAL)}].")
 @click.option("--nodes", type=click.IntRange(min=63), default=200, show_default=True, help="1,000 pods of 1 cpu need at least 63.")
 @click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs; with several, the table shows medians.")
 @click.option("--concurrency", type=click.IntRange(min=1), default=32, show_default=True, help="Creates in flight at once.")
@@ -305,9 +303,9 @@ def main(
 ) -> None:
     """Measure and print a table or JSON."""
     rules = Rules(nodes, concurrency, timeout)
-    if home == "sandbox" and "native" in contenders:
+    if home == "sandbox" and not {"native", "coscheduling", "volcano"}.isdisjoint(contenders):
         raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
-    chosen = contenders or tuple(name for name in ("allaboard", "podgroup", "native") if home != "sandbox" or name != "native")
+    chosen = contenders or tuple(name for name in USUAL if home != "sandbox" or name != "native")
     scenarios = [SCENARIOS[name] for name in names or SCENARIOS]
     try:
         done, description = asyncio.run(measure_all(home, scenarios, chosen, runs, rules, profile))

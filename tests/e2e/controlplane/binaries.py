@@ -95,6 +95,11 @@ FOREIGN_CRDS = ((SCHEDULER_PLUGINS, POD_GROUP_CRD), *((PROMETHEUS_OPERATOR, path
 """CRDs that other projects install, each as a program and a file in the program's module."""
 
 
+COSCHEDULING = Program("coscheduling", "0.34.7", SCHEDULER_PLUGINS.package, "coscheduling", ("-ldflags", "-s -w"), exact=True)
+VOLCANO = Program("volcano", "1.14.1", "volcano.sh/volcano/cmd/scheduler", "volcano", ("-ldflags", "-s -w"), exact=True)
+"""This scheduler and the one before are built by the benchmarks only, which compare with them."""
+
+
 def locate(program: Program) -> Path | None:
     """Return where a program is, or None if it must be built.
 
