@@ -6,7 +6,6 @@ the chosen pods are gone. The bars are a median of one second, and 50 ms on the 
 """
 
 import asyncio
-import os
 import statistics
 import sys
 import time
@@ -130,7 +129,7 @@ async def measure(nodes: int, gangs: int, seeds: int) -> bool:
     )
     is_met = True
     with Searcher(SearchSettings()) as searcher:
-        await searcher.run_briefly(os.getpid)  # a process has started
+        await searcher.warm_up()
         scenes = [Scene(nodes, gangs, seed, searcher) for seed in range(seeds)]
         freeze_objects()  # as the operator does once it has read the cluster
         await scenes[0].find(WANTED["16 pods of 8 GPUs"])

@@ -248,7 +248,7 @@ class App:
         self._spawn("resync", self._resync(podgroups, podgroup_writer), on_failure)
         owners = self._owner_watches(server)
         self._spawn("read walltimes of owners", owners.run(), on_failure)
-        self._deciding = self._spawn("schedule", self._schedule(scheduler, term, owners), on_failure)
+        self._deciding = self._spawn("schedule", self._schedule(scheduler, searcher, term, owners), on_failure)
         if os.environ.get(CONFIG_VARIABLE):
             reloading = Reloading(settings, self.apply, lambda result: self.metrics.reloads.labels(result).inc())
             self._spawn("reload", reloading.run(), on_failure)
@@ -338,8 +338,9 @@ class App:
         """True if the cached state of each resource is out of date by less than ``stale_seconds`` (``Reflector.age_seconds``)."""
         return all(reflector.age_seconds < self.settings.stale_seconds for reflector in self._reflectors.values())
 
-    async def _schedule(self, scheduler: Scheduler, term: Term, owners: OwnerWatches) -> None:
+    async def _schedule(self, scheduler: Scheduler, searcher: Searcher, term: Term, owners: OwnerWatches) -> None:
         """Schedule as soon as all resources are listed and this replica leads."""
+        await searcher.warm_up()
         await scheduler.cycle.round.planner.plugin_processes.warm_up({self.settings.strategy, *self.settings.strategies})
         for reflector in self._reflectors.values():
             await reflector.synced.wait()

@@ -96,6 +96,9 @@ class InlineSearcher:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
+    async def warm_up(self) -> None:
+        """Do nothing: there are no processes to start."""
+
     async def search_briefly(self, problem: Problem, seed: int) -> Plan:
         if self.slowness >= BRIEF_SECONDS:
             await asyncio.sleep(BRIEF_SECONDS)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
@@ -165,6 +166,11 @@ class Searcher:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._short_workers.end()
         self._long_workers.end()
+
+    async def warm_up(self) -> None:
+        """Start a worker and have it import its modules, so that the first search that isn't quick delays no gang for that."""
+        with suppress(SearchError):
+            await self._short_workers.run(os.getpid)
 
     async def search_briefly(self, problem: Problem | Draft, seed: int) -> Plan:
         """Return the plan of a short search. A quick search runs in this process, which takes less time than sending the problem.

@@ -152,7 +152,7 @@ def a_hard_problem(nodes: int) -> Problem:
 
 async def test_a_short_search_does_not_wait_for_a_long_one() -> None:
     with Searcher(SearchSettings(generations=10_000, patience=10_000)) as searcher:
-        await searcher.run_briefly(os.getpid)  # a process has started
+        await searcher.warm_up()
         long = asyncio.create_task(searcher.search(a_hard_problem(10), 1))
         advice = asyncio.create_task(searcher.find_remedies(None))  # type: ignore[arg-type]  # the search for advice waits behind the long search
         plan = await searcher.search_briefly(a_hard_problem(10), 1)
