@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,10 @@ from operator_process import ROOT, operator_process
 
 _PAGES = 10
 GATES = ("GenericWorkload",)
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 API_FLAGS = ("--runtime-config=scheduling.k8s.io/v1beta1=true",)
+
+NO_SCHEDULER = "the sandbox has no kube-scheduler: use --home controlplane, or leave out native, coscheduling and volcano"
 
 progress = Console(stderr=True, highlight=False)
 
@@ -50,13 +53,14 @@ class Connection:
 class Home:
     """A running cluster.
 
-    ``servers``: pids of the processes that serve the cluster, by name. ``start_scheduler``: starts kube-scheduler and returns its pid; None
-    where there is no kube-scheduler. ``describe``: returns what the cluster consists of, for people.
+    ``servers``: pids of the processes that serve the cluster, by name. ``start_scheduler``: starts a kube-scheduler, which is stopped
+    together with the cluster, and returns its pid; None where there is no kube-scheduler. Its arguments are those of the function in
+    ``control_plane``. ``describe``: returns what the cluster consists of, for people.
     """
 
     kubeconfig: Path
     servers: Mapping[str, int]
-    start_scheduler: Callable[[], int] | None
+    start_scheduler: Callable[..., int] | None
     describe: Callable[[], str]
 
 
@@ -64,12 +68,18 @@ class Home:
 async def control_plane(folder: Path) -> AsyncIterator[Home]:
     """Run etcd, kube-apiserver, kube-controller-manager and fake kubelets (kwok)."""
     sys.path.append(str(ROOT))
+    from tests.e2e.controlplane.binaries import Program, ensure
     from tests.e2e.controlplane.controlplane import ControlPlane, Options
+    from tests.e2e.controlplane.controlplane import start_scheduler as start_any_scheduler
 
     plane = ControlPlane(folder, Options(GATES, API_FLAGS), progress)
 
-    def start_scheduler() -> int:
-        plane.start_scheduler()
+    def start_scheduler(program: Program | None = None, configuration: Mapping[str, object] | None = None) -> int:
+        """Start ``program``, a kube-scheduler with other plugins, or else Kubernetes' own one. Return its pid."""
+        if program is None:
+            plane.start_scheduler(configuration)
+        else:
+            start_any_scheduler(plane.processes, ensure([program], progress)[program.name], plane.kubeconfig, folder, configuration)
         return plane.processes.pid("kube-scheduler")
 
     await asyncio.to_thread(plane.start)
@@ -85,15 +95,10 @@ async def sandbox(folder: Path) -> AsyncIterator[Home]:
     """Run the sandbox in a process of its own."""
     kubeconfig = folder / "kubeconfig"
     command = (sys.executable, "-m", "allaboard", "sandbox", "--nodes", "0", "--kubeconfig-out", str(kubeconfig))
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
-    try:
+    async with _child(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL) as process:
         if process.stdout is None or not await process.stdout.readline():
             raise click.ClickException("the sandbox could not start: run `allaboard sandbox` to see why")
         yield Home(kubeconfig, {"kube-apiserver": process.pid}, None, lambda: "Allaboard's sandbox")
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
 
 
 @asynccontextmanager
@@ -109,59 +114,44 @@ async def with_pages(home: Home, profile: Path | None) -> AsyncIterator[int]:
     port = api_port()
     async with operator_process(home.kubeconfig, profile, api_port=port) as pid:
         arguments = str(Path(__file__).with_name("page_readers.py")), f"http://127.0.0.1:{port}", str(_PAGES)
-        readers = await asyncio.create_subprocess_exec(sys.executable, *arguments)
-        try:
+        async with _child(sys.executable, *arguments) as readers:
             yield pid
             if readers.returncode is not None:
                 raise RuntimeError("the pages have ended before the measurement")
-        finally:
-            if readers.returncode is None:
-                readers.terminate()
-            await readers.wait()
 
 
 @asynccontextmanager
 async def bare_client(home: Home, profile: Path | None) -> AsyncIterator[int]:
     """Run a client that binds pods as they come, without any scheduling; yield its pid."""
-    client = await asyncio.create_subprocess_exec(sys.executable, str(Path(__file__).with_name("bare_client.py")), str(home.kubeconfig))
-    try:
+    async with _child(sys.executable, str(Path(__file__).with_name("bare_client.py")), str(home.kubeconfig)) as client:
         yield client.pid
-    finally:
-        if client.returncode is None:
-            client.terminate()
-        await client.wait()
+
+
+@asynccontextmanager
+async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
+    """Run kube-scheduler with the feature gate GenericWorkload; yield its pid. kube-scheduler is stopped together with ``home``."""
+    yield await _kube_scheduler(home)
 
 
 @asynccontextmanager
 async def coscheduling(home: Home, profile: Path | None) -> AsyncIterator[int]:
-    """Run kube-scheduler with the plugin Coscheduling, as its manifest configures it; yield its pid."""
-    from tests.e2e.controlplane import binaries, processes
+    """Run kube-scheduler with the plugin Coscheduling, as its manifest configures it; yield its pid. It is stopped with ``home``."""
+    from tests.e2e.controlplane.binaries import COSCHEDULING
 
-    (port,) = processes.free_ports(1)
-    configuration = home.kubeconfig.with_name("coscheduling.yaml")
-    configuration.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "leaderElection": {"leaderElect": False},
-                "clientConnection": {"kubeconfig": str(home.kubeconfig), "qps": 1000, "burst": 2000},
-                "profiles": [
-                    {
-                        "schedulerName": "coscheduling",
-                        "plugins": {
-                            "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
-                            "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
-                        },
-                        "pluginConfig": [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 10}}],
-                    }
-                ],
-            }
-        )
+    plugins = {
+        "multiPoint": {"enabled": [{"name": "Coscheduling"}]},
+        "queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]},
+    }
+    arguments = [{"name": "Coscheduling", "args": {"permitWaitingTimeSeconds": 10}}]
+    yield await _kube_scheduler(
+        home, COSCHEDULING, {"profiles": [{"schedulerName": "coscheduling", "plugins": plugins, "pluginConfig": arguments}]}
     )
-    flags = (f"--config={configuration}", "--bind-address=127.0.0.1", f"--secure-port={port}")
-    async with _scheduler(binaries.COSCHEDULING, home, flags) as pid:
-        yield pid
+
+
+async def _kube_scheduler(home: Home, *arguments: object) -> int:
+    if home.start_scheduler is None:
+        raise click.UsageError(NO_SCHEDULER)
+    return await asyncio.to_thread(home.start_scheduler, *arguments)
 
 
 @asynccontextmanager
@@ -170,25 +160,26 @@ async def volcano(home: Home, profile: Path | None) -> AsyncIterator[int]:
 
     The benchmark does what Volcano's controllers would do: it creates the PodGroups, and opens the queue.
     """
-    from tests.e2e.controlplane import binaries, processes
+    from tests.e2e.controlplane.binaries import VOLCANO, ensure, module_folder
+    from tests.e2e.controlplane.processes import free_ports
 
-    module = await asyncio.to_thread(binaries.module_folder, binaries.VOLCANO)
-    async with Connection.of(home.kubeconfig).session() as session:
-        for file in sorted((module / "config/crd/volcano/bases").glob("*.yaml")):
-            path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-            async with session.post(path, json=yaml.safe_load(file.read_text())) as answer:
-                answer.raise_for_status()
-    (port,) = processes.free_ports(1)
+    module = await asyncio.to_thread(module_folder, VOLCANO)
+    program = (await asyncio.to_thread(ensure, [VOLCANO], progress))[VOLCANO.name]
+    (port,) = free_ports(1)
     flags = (
         f"--kubeconfig={home.kubeconfig}",
         f"--scheduler-conf={module / 'installer/helm/chart/volcano/config/volcano-scheduler.conf'}",
         *("--leader-elect=false", "--enable-healthz=false", f"--listen-address=127.0.0.1:{port}"),
         *("--kube-api-qps=1000", "--kube-api-burst=2000"),
     )
-    async with _scheduler(binaries.VOLCANO, home, flags) as pid:
-        async with Connection.of(home.kubeconfig).session() as session:
-            await _open_queue(session)
-        yield pid
+    async with Connection.of(home.kubeconfig).session() as session:
+        for file in sorted((module / "config/crd/volcano/bases").glob("*.yaml")):
+            async with session.post(CRDS, json=yaml.safe_load(file.read_text())) as answer:
+                answer.raise_for_status()
+        with home.kubeconfig.with_name("volcano.log").open("wb") as log:
+            async with _child(program, *flags, stdout=log, stderr=log) as scheduler:
+                await _open_queue(session)
+                yield scheduler.pid
 
 
 async def _open_queue(session: aiohttp.ClientSession) -> None:
@@ -204,27 +195,15 @@ async def _open_queue(session: aiohttp.ClientSession) -> None:
 
 
 @asynccontextmanager
-async def _scheduler(program: Any, home: Home, flags: Sequence[str]) -> AsyncIterator[int]:
-    """Run a program of ``tests.e2e.controlplane.binaries``, which is built if it is missing; yield its pid."""
-    from tests.e2e.controlplane import binaries
-
-    paths = await asyncio.to_thread(binaries.ensure, [program], progress)
-    with home.kubeconfig.with_name(f"{program.name}.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(str(paths[program.name]), *flags, stdout=log, stderr=log)
-        try:
-            yield process.pid
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
-
-
-@asynccontextmanager
-async def native(home: Home, profile: Path | None) -> AsyncIterator[int]:
-    """Run kube-scheduler with the feature gate GenericWorkload; yield its pid. kube-scheduler is stopped together with ``home``."""
-    if home.start_scheduler is None:
-        raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
-    yield await asyncio.to_thread(home.start_scheduler)
+async def _child(program: str | Path, *arguments: str, **streams: Any) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a process, and end it with the context."""
+    process = await asyncio.create_subprocess_exec(program, *arguments, **streams)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
 
 
 USUAL = ("allaboard", "podgroup", "native")

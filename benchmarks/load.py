@@ -16,14 +16,13 @@ import aiohttp
 import numpy as np
 import yaml
 
-from contenders import Connection
+from contenders import CRDS, Connection
 from operator_process import ROOT
 
 PODS = "/api/v1/namespaces/default/pods"
 NATIVE_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 
 _CRD = ROOT / "crds" / "podgroups.scheduling.x-k8s.io.yaml"
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _OUR_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 _GROUPS_IN_NAMESPACE = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
 _VOLCANO_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
@@ -215,7 +214,7 @@ async def find(session: aiohttp.ClientSession, path: str) -> Any:
 async def furnish(session: aiohttp.ClientSession, nodes: Sequence[dict[str, Any]]) -> None:
     """Create ``nodes`` and the PodGroup CRD, which every compared scheduler uses. Return when nodes and CRD are ready."""
     if await find(session, _OUR_GROUPS) is None:
-        await send(session, "POST", _CRDS, yaml.safe_load(_CRD.read_text()))
+        await send(session, "POST", CRDS, yaml.safe_load(_CRD.read_text()))
     await asyncio.gather(*(send(session, "POST", "/api/v1/nodes", node) for node in nodes))
 
     async def is_untainted() -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from contenders import CONTENDERS, HOMES, USUAL, Connection, Home, progress
+from contenders import CONTENDERS, HOMES, NO_SCHEDULER, USUAL, Connection, Home, progress
 from load import SCENARIOS, Binds, Load, Scenario, a_node, create, furnish, prepare, warm_up
 from operator_process import children, cpu_seconds, memory_mib
 
@@ -304,7 +304,7 @@ def main(
     """Measure and print a table or JSON."""
     rules = Rules(nodes, concurrency, timeout)
     if home == "sandbox" and not {"native", "coscheduling", "volcano"}.isdisjoint(contenders):
-        raise click.UsageError("the sandbox has no kube-scheduler: leave --contender native out, or use --home controlplane")
+        raise click.UsageError(NO_SCHEDULER)
     chosen = contenders or tuple(name for name in USUAL if home != "sandbox" or name != "native")
     scenarios = [SCENARIOS[name] for name in names or SCENARIOS]
     try:
