@@ -11,7 +11,8 @@ import orjson
 from allaboard.model.constraints import SchedulingSpec, readable_spec_from
 from allaboard.model.errors import MalformedError
 from allaboard.model.gpushares import KAI_ANNOTATIONS
-from allaboard.model.limits import VOLUMES
+from allaboard.model.limits import CONTAINERS, ENTRIES, VOLUMES
+from allaboard.model.raw_fields import items, mapping
 from allaboard.model.requests import RawObject
 
 _MOST_TEXTS = 512
@@ -40,36 +41,25 @@ def _read(text: bytes, *, is_foreign: bool) -> SchedulingSpec | None:
 
 def _text(raw: RawObject) -> bytes | None:
     """Return all that decides the scheduling part of a plain pod, as a text; None if the pod isn't plain."""
-    metadata, spec, status = raw.get("metadata"), raw.get("spec"), raw.get("status") or {}
-    if not (isinstance(metadata, dict) and isinstance(spec, dict) and isinstance(status, dict)) or not _NOT_PLAIN.isdisjoint(spec):
-        return None
-    annotations = metadata.get("annotations") or {}
-    if not isinstance(annotations, dict) or not KAI_ANNOTATIONS.isdisjoint(annotations):
-        return None
-    volumes, conditions = _objects(spec, "volumes"), _objects(status, "conditions")
-    reported = [_objects(status, key) for key in ("containerStatuses", "initContainerStatuses")]
-    if volumes is None or len(volumes) > VOLUMES.most or not all(map(_PLAIN_VOLUMES.issuperset, volumes)):
-        return None
-    if (
-        conditions is None
-        or not _NOT_PLAIN_STATUS.isdisjoint(status)
-        or any(str(each.get("type")).startswith("PodResize") for each in conditions)
-    ):
-        return None
-    if not all(each is not None and all(map(_NOT_PLAIN_CONTAINER_STATUS.isdisjoint, each)) for each in reported):
-        return None
-    text = {key: value for key, value in spec.items() if key not in _IGNORED}
-    for key in ("containers", "initContainers"):
-        if (containers := _objects(spec, key)) is None:
-            return None
-        text[key] = [{name: value for name, value in each.items() if name not in _IGNORED_OF_CONTAINERS} for each in containers]
     try:
+        spec, status = mapping(raw, "spec"), mapping(raw, "status")
+        if not KAI_ANNOTATIONS.isdisjoint(mapping(mapping(raw, "metadata"), "annotations")) or not _NOT_PLAIN.isdisjoint(spec):
+            return None
+        if not _NOT_PLAIN_STATUS.isdisjoint(status):
+            return None
+        if not all(_PLAIN_VOLUMES.issuperset(volume) for _, volume in items(spec, "volumes", limit=VOLUMES)):
+            return None
+        if any(str(condition.get("type")).startswith("PodResize") for _, condition in items(status, "conditions", limit=ENTRIES)):
+            return None
+        for key in ("containerStatuses", "initContainerStatuses"):
+            if not all(_NOT_PLAIN_CONTAINER_STATUS.isdisjoint(each) for _, each in items(status, key, limit=CONTAINERS)):
+                return None
+        text = {key: value for key, value in spec.items() if key not in _IGNORED}
+        for key in ("containers", "initContainers"):
+            text[key] = [
+                {name: value for name, value in container.items() if name not in _IGNORED_OF_CONTAINERS}
+                for _, container in items(spec, key)
+            ]
         return orjson.dumps(text)
-    except TypeError:  # for instance nested too deep
+    except (MalformedError, TypeError):  # a type error is of a text that is nested too deep, or of a number that is too large
         return None
-
-
-def _objects(parent: RawObject, key: str) -> list[dict[str, object]] | None:
-    """Return the list of objects under ``key``, empty if it is missing; None if it is anything else."""
-    found = parent.get(key) or []
-    return found if isinstance(found, list) and all(isinstance(each, dict) for each in found) else None

@@ -65,10 +65,6 @@ def _be_quiet(niceness: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-class _LostError(Exception):
-    """A pool that was closing took work and forgot it."""
-
-
 class Workers:
     """Processes that do one piece of work after another, each within ``timeout_seconds``.
 
@@ -111,7 +107,7 @@ class Workers:
             if error.exitcode == -signal.SIGPROF:
                 raise SearchOverrunError(f"the search took more than {self._cpu_seconds:g} s of a processor and was ended") from error
             raise SearchError(f"the search process died (exit code {error.exitcode})") from error
-        except (RuntimeError, _LostError) as error:
+        except RuntimeError as error:
             if pool.active:
                 raise
             # If a process dies while it has no work, pebble closes the whole pool.
@@ -220,7 +216,7 @@ def _within(cpu_seconds: float, work: Callable[..., Answer], *arguments: object)
 
 
 async def _answer_of(pool: ProcessPool, future: Future[Answer]) -> Answer:
-    """Return the answer of work that ``pool`` was given. Raises ``_LostError`` if the pool has closed without an answer.
+    """Return the answer of work that ``pool`` was given. Raises ``RuntimeError`` if the pool has closed without an answer.
 
     Pebble aborts the work that it knows of when it closes a pool. Work that arrives in that moment is neither aborted nor done.
     """
@@ -230,7 +226,7 @@ async def _answer_of(pool: ProcessPool, future: Future[Answer]) -> Answer:
             is_closed = not pool.active  # read before waiting, so that answers and aborts of a pool that closes have time to arrive
             await asyncio.wait({waiting}, timeout=_LOOK_SECONDS)
             if is_closed and not waiting.done():
-                raise _LostError
+                raise RuntimeError("the pool has closed and forgotten the work")
     finally:
         waiting.cancel()  # does nothing if it is done
     return waiting.result()

@@ -74,12 +74,6 @@ class LazyHeap:
             if members is not None and order is not None:
                 self._set_front(members, order)
 
-    def pop(self) -> GangKey:
-        """Remove and return the first gang. Raises ``IndexError`` if the heap is empty."""
-        key = self.first().key
-        self.discard(key)
-        return key
-
     def promote(self, namespace: str) -> None:
         """Sort again, since gangs of ``namespace`` may now rank before gangs that they ranked behind."""
         for group, members in list(self._groups.get(namespace, {}).items()):

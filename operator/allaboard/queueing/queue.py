@@ -367,10 +367,11 @@ class GangQueue:
         """
         self._expire_timers()
         active = self._active.first() if self._active else None
-        if self._in_backoff and (active is not None or beside is not None):
-            compared = [order for order in (active, self._order_of(beside) if beside is not None else None) if order is not None]
+        if self._in_backoff:
+            compared = [] if active is None else [active]
+            compared += [self._order_of(beside)] if beside is not None else []
             waiting = self._in_backoff.first()
-            if waiting.standing_key < min(compared).standing_key:
+            if compared and waiting.standing_key < min(compared).standing_key:
                 return self._in_backoff, waiting
         return (self._active, active) if active is not None else None
 

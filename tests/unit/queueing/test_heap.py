@@ -21,12 +21,19 @@ class Crowd:
         return Order(self.depths[key], True, 2, 0, 0, 0.0, key)
 
 
+def pop(heap: LazyHeap) -> GangKey:
+    """Remove and return the first gang of ``heap``."""
+    key = heap.first().key
+    heap.discard(key)
+    return key
+
+
 def test_a_gang_that_ranks_lower_than_at_its_push_is_moved_when_it_is_at_the_top_of_the_heap() -> None:
     crowd = Crowd()
     for key in KEYS[:2]:
         crowd.heap.push(key)
     crowd.depths[KEYS[0]] = 5
-    assert [crowd.heap.pop(), crowd.heap.pop()] == [KEYS[1], KEYS[0]]
+    assert [pop(crowd.heap), pop(crowd.heap)] == [KEYS[1], KEYS[0]]
 
 
 def test_gang_that_has_moved_to_the_front_stays_first_when_another_gang_is_pushed() -> None:
@@ -36,7 +43,7 @@ def test_gang_that_has_moved_to_the_front_stays_first_when_another_gang_is_pushe
     crowd.depths[KEYS[1]] = -5
     crowd.heap.push(KEYS[1])
     assert len(crowd.heap) == 2
-    assert [crowd.heap.pop(), crowd.heap.pop()] == [KEYS[1], KEYS[0]]
+    assert [pop(crowd.heap), pop(crowd.heap)] == [KEYS[1], KEYS[0]]
     assert not crowd.heap
 
 
@@ -68,7 +75,7 @@ def test_first_gang_always_has_the_least_queue_position(steps: list[tuple[str, G
             members.discard(key)
         elif members:
             expected = min(map(crowd.place, members)).key
-            assert crowd.heap.pop() == expected
+            assert pop(crowd.heap) == expected
             members.discard(expected)
         assert set(crowd.heap.members) == members
         assert entries(crowd.heap) <= 600
@@ -122,7 +129,7 @@ def test_pop_returns_the_first_gang_whenever_usage_levels_or_the_gangs_of_a_name
                 for namespace in {each.namespace for each in tenants.waiting}
             ]
             first = min(firsts, key=tenants.place)
-            assert heap.pop() == first
+            assert pop(heap) == first
             tenants.waiting.discard(first)
             heap.promote(first.namespace)
         assert set(heap.members) == tenants.waiting
@@ -151,7 +158,7 @@ def test_no_gang_is_lost_when_its_queue_position_changes_without_a_push(steps: l
         elif members:
             assert heap.first().key in members
             assert [front.key in members for front in heap.fronts()] == [True]
-    assert {heap.pop() for _ in range(len(members))} == members
+    assert {pop(heap) for _ in range(len(members))} == members
     assert not heap
 
 
@@ -169,5 +176,5 @@ def test_promoting_a_namespace_computes_the_queue_position_of_its_first_gang_onl
         assert len(list(heap.fronts())) == 1
     assert tenants.computed <= 400
     for _ in range(number):
-        heap.pop()
+        pop(heap)
     assert tenants.computed <= 400 + 3 * number

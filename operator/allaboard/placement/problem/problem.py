@@ -260,6 +260,11 @@ class Problem:
         slots[shared] = slots_on_devices(left, self.shares[shared])
         return slots
 
+    @property
+    def whole_gpus(self) -> Integers:
+        """The whole GPUs that a pod of each role takes: int64[roles]."""
+        return self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros_like(self.count)
+
     def assigned_on_devices(self, rows: Integers, patterns: Integers) -> tuple[Integers, Mask]:
         """Assign pods to the devices of each of the nodes ``rows``, as ``assign_devices`` does. There must be ``devices``.
 
@@ -268,8 +273,7 @@ class Problem:
         if self.devices is None:
             raise ValueError("no role asks for a part of a GPU")
         shared = np.flatnonzero(self.shares.any(axis=1))
-        whole = patterns @ self.demand[:, self.columns.index(GPU)] if GPU in self.columns else np.zeros(len(rows), dtype=np.int64)
-        return assign_devices(self.devices[rows], whole, patterns[:, shared], self.shares[shared][:, rows].T)
+        return assign_devices(self.devices[rows], patterns @ self.whole_gpus, patterns[:, shared], self.shares[shared][:, rows].T)
 
     def trimmed(self, counts: Integers) -> Integers:
         """Return ``counts`` without the pods that fit in the sum of a node's devices, but on no single device.

@@ -12,8 +12,8 @@ from allaboard.model.arrays import Integers
 from allaboard.placement.highs import Status
 from allaboard.placement.problem.problem import Problem
 from allaboard.placement.rules.devices import GPU, WHOLE, whole_devices
-from allaboard.placement.rules.program import Rows
-from allaboard.placement.solvers.milp_model import optimize
+from allaboard.placement.rules.program import AssignmentVariables, Rows
+from allaboard.placement.solvers.milp_model import add_members, optimize
 
 _MOST_PATTERNS = 4_000
 _MOST_WORK = 40_000  # steps that list patterns, each about a microsecond
@@ -27,50 +27,40 @@ def excluded_by_devices(problem: Problem, slots: Integers, seconds: float = np.i
     """
     if problem.devices is None:
         return False
-    whole = problem.demand[:, problem.columns.index(GPU)] if GPU in problem.columns else np.zeros_like(problem.count)
-    kinds, sizes = _kinds(problem, slots, whole)
+    whole, roles = problem.whole_gpus, np.arange(len(problem.count))
+    kinds, sizes = _kinds(problem.devices, np.where(slots > 0, np.where(whole[:, None] > 0, WHOLE, problem.shares), 0))
     patterns = _patterns(kinds, problem.count, whole)
     if patterns is None:
         return False
-    # The variables: the devices of each pattern, then the pods of each role, then those beside the devices.
     kind, held = patterns
-    roles, first = len(problem.count), len(kind)
-    beside = _beside_devices(problem, slots, whole)
-    rows, numbers = Rows(), first + np.arange(roles)
-    some = np.flatnonzero(kind >= 0)
-    rows.add(kind[some], some, np.ones(len(some)), np.full(len(sizes), -np.inf), sizes.astype(np.float64))
+    # The variables: the pods of each role, those of them that need no counted device, and the devices of each pattern.
+    most, beside = np.minimum(problem.count, slots.sum(axis=1)), 2 * len(roles)
+    rows = Rows()
+    add_members(rows, problem, AssignmentVariables(roles, np.full_like(roles, -1), most, ()))
+    rows.add(kind, beside + np.arange(len(kind)), np.ones(len(kind)), np.full(len(sizes), -np.inf), sizes.astype(np.float64))
     pattern, role = np.nonzero(held)
-    on_devices = (problem.shares > 0).any(axis=1) | (whole > 0)
-    own = np.arange(roles)
-    unit = np.maximum(whole, 1).astype(np.float64)
+    devices = np.maximum(whole, 1).astype(np.float64)  # that a pod takes
     rows.add(
-        np.concatenate([role, own, own]),
-        np.concatenate([pattern, numbers, numbers + roles]),
-        np.concatenate([held[pattern, role].astype(np.float64), -unit, unit]),
-        np.where(on_devices, 0.0, -np.inf),
-        np.full(roles, np.inf),
+        np.concatenate([role, roles, roles]),
+        np.concatenate([beside + pattern, roles, len(roles) + roles]),
+        np.concatenate([held[pattern, role].astype(np.float64), -devices, devices]),
+        np.where(problem.shares.any(axis=1) | (whole > 0), 0.0, -np.inf),
+        np.full(len(roles), np.inf),
     )
-    rows.add(own, numbers, np.ones(roles), problem.least.astype(np.float64), np.full(roles, np.inf))
-    for members, number in ((tuple(own.tolist()), problem.minimum), *problem.sums):
-        columns = first + np.array(members, dtype=np.int64)
-        rows.add(np.zeros_like(columns), columns, np.ones(len(columns)), np.array([float(number)]), np.array([np.inf]))
-    most = np.minimum(problem.count, slots.sum(axis=1))
-    upper = np.concatenate([sizes[kind], most, beside]).astype(np.float64)
+    upper = np.concatenate([most, _beside_devices(problem, problem.devices, slots), sizes[kind]]).astype(np.float64)
     # The proof must be found twice, with presolve and without, since the solver has tolerances.
     statuses = (optimize(rows, upper, _BRANCHES, presolve=presolve, seconds=seconds, is_any=True)[0] for presolve in (True, False))
     return all(status is Status.INFEASIBLE for status in statuses)
 
 
-def _kinds(problem: Problem, slots: Integers, whole: Integers) -> tuple[Integers, Integers]:
+def _kinds(devices: Integers, takes: Integers) -> tuple[Integers, Integers]:
     """Return the kinds of devices, int64[kinds, 1 + roles], and the number of devices of each kind: int64[kinds].
 
-    The first column has the free thousandths. The others have what a pod of each role takes of the device; 0 if the device can't take it.
+    ``takes``: int64[roles, nodes], the thousandths that a pod of each role takes of one device; 0 where it can't run. The first column of
+    a kind has the free thousandths. The others have what a pod of each role takes of the device; 0 if the device can't take it.
     """
-    if problem.devices is None:
-        raise ValueError("no role asks for a part of a GPU")
-    takes = np.where(slots > 0, np.where(whole[:, None] > 0, WHOLE, problem.shares), 0).T
-    node, device = np.nonzero(problem.devices > 0)
-    table = np.column_stack([problem.devices[node, device], takes[node]])
+    node, device = np.nonzero(devices > 0)
+    table = np.column_stack([devices[node, device], takes.T[node]])
     table[:, 1:][table[:, 1:] > table[:, :1]] = 0
     kinds, sizes = np.unique(table[table[:, 1:].any(axis=1)], axis=0, return_counts=True)
     return kinds, sizes
@@ -110,10 +100,10 @@ def _most(count: Integers, whole: Integers, role: int) -> int:
     return 1 if whole[role] else int(count[role])
 
 
-def _beside_devices(problem: Problem, slots: Integers, whole: Integers) -> Integers:
-    """Return how many pods with whole GPUs the nodes take whose GPUs aren't counted by devices: int64[roles]."""
-    if problem.devices is None or GPU not in problem.columns:
+def _beside_devices(problem: Problem, devices: Integers, slots: Integers) -> Integers:
+    """Return how many pods with whole GPUs the nodes take whose GPUs aren't counted by ``devices``: int64[roles]."""
+    if GPU not in problem.columns:
         return np.zeros_like(problem.count)
-    elsewhere = problem.free[problem.columns.index(GPU)] > whole_devices(problem.devices)
-    beside: Integers = np.where(whole > 0, slots[:, elsewhere].sum(axis=1), 0)
+    elsewhere = problem.free[problem.columns.index(GPU)] > whole_devices(devices)
+    beside: Integers = np.where(problem.whole_gpus > 0, slots[:, elsewhere].sum(axis=1), 0)
     return beside

@@ -72,8 +72,11 @@ class _Begun:
     @property
     def is_settled(self) -> bool:
         """True if nothing is left to improve: a best placement is known, or a proof that the gang can't be placed."""
-        if self.is_impossible or self.known.counts is not None:
-            return True
+        return self.is_impossible or self.is_refuted or self.known.counts is not None
+
+    @property
+    def is_refuted(self) -> bool:
+        """True if the exact solver has proved that the gang can't be placed."""
         return self.known.is_impossible and self.given.minimum == self.given.total and not self.given.couplings
 
 
@@ -121,7 +124,7 @@ def _finished(begun: _Begun, settings: SearchSettings, seed: int, steps: Collect
     elif confined.finding is Finding.CANNOT_FIT:
         stopped_by = "proof"
         progress.add("solver", [])
-    elif known.is_impossible and problem.minimum == problem.total and not is_confined:
+    elif begun.is_refuted:
         stopped_by = "proof"
     elif known.counts is None and not confined.is_fixed:
         target = Target(bounds.placeable, score_bound(problem))
